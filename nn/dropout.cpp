@@ -17,11 +17,15 @@ Dropout::Dropout(Module& parent, std::string name, double probability, bool of_s
 }
 
 Tensor Dropout::forward(const Tensor& x) {
+  return dropped(x, tensor_ranks() != nullptr && tensor_ranks()->shares_tokens() && !of_slice_);
+}
+
+Tensor Dropout::of_own_features(const Tensor& x) { return dropped(x, tensor_ranks() != nullptr); }
+
+Tensor Dropout::dropped(const Tensor& x, bool by_rank) {
   if (!is_training() || probability_ == 0.0) return x;
-  const TensorRanks* ranks = tensor_ranks();
-  const bool of_own_tokens = ranks != nullptr && ranks->shares_tokens() && !of_slice_;
   const uint64_t site =
-      of_own_tokens ? combine_bits(site_, static_cast<uint64_t>(ranks->rank())) : site_;
+      by_rank ? combine_bits(site_, static_cast<uint64_t>(tensor_ranks()->rank())) : site_;
   return autograd::dropout(x, {.probability = probability_, .site = site});
 }
 

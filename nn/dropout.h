@@ -13,9 +13,13 @@ class Dropout : public Module {
   // others each.
   Dropout(Module& parent, std::string name, double probability, bool of_slice = false);
   Tensor forward(const Tensor& x);
+  // Of x inside of sliced layers: each rank drops others of its features.
+  Tensor of_own_features(const Tensor& x);
   double probability() const { return probability_; }
 
  private:
+  Tensor dropped(const Tensor& x, bool by_rank);
+
   double probability_;
   bool of_slice_;
   uint64_t site_;

@@ -41,10 +41,11 @@ Embedding::Embedding(Module& parent, std::string name, const EmbeddingOptions& o
 
 Embedding::~Embedding() = default;
 
-Tensor Embedding::forward(const Tensor& ids) {
-  return adapted(is_sliced() ? rows_of_slice(ids)
+Tensor Embedding::forward(const Tensor& ids, int64_t ignored_id) {
+  return adapted(is_sliced() ? rows_of_slice(ids, ignored_id)
                              : autograd::embedding(own_tokens(tensor_ranks(), ids),
-                                                   own_weight(tensor_ranks(), weight_)),
+                                                   own_weight(tensor_ranks(), weight_), {},
+                                                   {.ignored_id = ignored_id}),
                  ids);
 }
 
@@ -61,12 +62,15 @@ void Embedding::on_share() {
   weight_.set_slice(slice);
 }
 
-Tensor Embedding::rows_of_slice(const Tensor& ids) {
+Tensor Embedding::rows_of_slice(const Tensor& ids, int64_t ignored_id) {
   const TensorList& places = places_.get(weight_.whole_shape()[0], DType::i32);
   const Tensor flat = ids.reshape_view(Shape{ids.numel()});
   const Tensor place = autograd::gather_rows(places[0], flat);
   const Tensor is_elsewhere = autograd::gather_rows(places[1], flat);
-  const Tensor rows = autograd::embedding(place.reshape_view(flat.shape()), weight_);
+  const auto [begin, count] = weight_.slice()->pieces.front();
+  const bool is_here = begin <= ignored_id && ignored_id < begin + count;
+  const Tensor rows = autograd::embedding(place.reshape_view(flat.shape()), weight_, {},
+                                          {.ignored_id = is_here ? ignored_id - begin : -1});
   Shape shape = ids.shape();
   shape.push_back(weight_.shape()[1]);
   return tensor_ranks()->leave(

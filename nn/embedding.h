@@ -25,7 +25,9 @@ class Embedding : public Module {
  public:
   Embedding(Module& parent, std::string name, const EmbeddingOptions& options);
   ~Embedding() override;
-  Tensor forward(const Tensor& ids);  // [...] i32 | i64 -> [..., features]
+  // [...] i32 | i64 -> [..., features]. ignored_id: tokens with it add nothing to the gradient; -1:
+  // none.
+  Tensor forward(const Tensor& ids, int64_t ignored_id = -1);
   // For rows of the table that another op has read: adds the adapter's part.
   Tensor adapted(const Tensor& rows, const Tensor& ids);  // [..., features], [...]
 
@@ -38,7 +40,7 @@ class Embedding : public Module {
   void on_share() override;
 
  private:
-  Tensor rows_of_slice(const Tensor& ids);
+  Tensor rows_of_slice(const Tensor& ids, int64_t ignored_id);
 
   Parameter weight_;
   bool adaptable_;

@@ -65,7 +65,7 @@ GatedMlp::GatedMlp(Module& parent, std::string name, const GatedMlpOptions& opti
       down_proj_(*this, "down_proj", gated(options, Split::rows)) {}
 
 Tensor GatedMlp::forward(const Tensor& x) {
-  const Tensor input = tensor_ranks() == nullptr ? x : tensor_ranks()->enter(x);
+  const Tensor input = enter(tensor_ranks(), x);
   return down_proj_.forward(autograd::swiglu(gate_proj_.forward(input), up_proj_.forward(input)));
 }
 

@@ -4,6 +4,8 @@
 
 namespace zinc::nn {
 
+Tensor enter(TensorRanks* ranks, const Tensor& x) { return ranks == nullptr ? x : ranks->enter(x); }
+
 autograd::Weight own_weight(TensorRanks* ranks, autograd::Parameter& weight) {
   if (ranks == nullptr || !ranks->shares_tokens()) return weight;
   return ranks->spread(autograd::value(weight));

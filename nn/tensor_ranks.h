@@ -64,6 +64,8 @@ class TensorRanks {
   bool shares_tokens_ = false;
 };
 
+// ranks->enter(x); x without ranks.
+Tensor enter(TensorRanks* ranks, const Tensor& x);
 // A weight for own tokens. `ranks` may be null.
 autograd::Weight own_weight(TensorRanks* ranks, autograd::Parameter& weight);
 autograd::Weight own_weight(TensorRanks* ranks, autograd::Parameter* weight);  // null: absent

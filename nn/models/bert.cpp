@@ -9,10 +9,13 @@
 #include "autograd/ops/cross_entropy.h"
 #include "autograd/ops/embedding.h"
 #include "autograd/ops/linear_cross_entropy.h"
+#include "autograd/ops/split.h"
 #include "autograd/ops/unary.h"
+#include "autograd/ops/value.h"
 #include "core/error.h"
 #include "core/philox.h"
 #include "nn/models/decoder.h"
+#include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
 namespace {
@@ -35,12 +38,21 @@ LinearOptions square_of(const BertConfig& config) {
   return projection(config, config.hidden_size, config.hidden_size);
 }
 
+LinearOptions sliced(LinearOptions options, Split split, bool spread = false) {
+  options.split = split;
+  options.spread = spread;
+  return options;
+}
+
 LayerNormOptions norm_of(const BertConfig& config) {
   return {.features = config.hidden_size, .eps = config.layer_norm_epsilon};
 }
 
-EmbeddingOptions table_of(const BertConfig& config, int64_t count) {
-  return {.count = count, .features = config.hidden_size, .initializer = weights_of(config)};
+EmbeddingOptions table_of(const BertConfig& config, int64_t count, bool is_sliced = false) {
+  return {.count = count,
+          .features = config.hidden_size,
+          .initializer = weights_of(config),
+          .sliced = is_sliced};
 }
 
 bool is_roberta(const BertConfig& config) { return config.kind == BertKind::roberta; }
@@ -56,7 +68,7 @@ using InnerModule = std::optional<Module>;
 
 BertOutput::BertOutput(Module& parent, std::string name, const BertConfig& config, int64_t in)
     : Module(parent, std::move(name)),
-      dense_(*this, "dense", projection(config, in, config.hidden_size)),
+      dense_(*this, "dense", sliced(projection(config, in, config.hidden_size), Split::rows)),
       norm_(*this, "LayerNorm", norm_of(config)),
       dropout_(*this, "dropout", config.hidden_dropout) {}
 
@@ -66,9 +78,9 @@ Tensor BertOutput::forward(const Tensor& x, const Tensor& residual) {
 
 BertLayer::SelfAttention::SelfAttention(Module& parent, std::string name, const BertConfig& config)
     : Module(parent, std::move(name)),
-      query(*this, "query", square_of(config)),
-      key(*this, "key", square_of(config)),
-      value(*this, "value", square_of(config)) {}
+      query(*this, "query", sliced(square_of(config), Split::columns, true)),
+      key(*this, "key", sliced(square_of(config), Split::columns, true)),
+      value(*this, "value", sliced(square_of(config), Split::columns, true)) {}
 
 BertLayer::Attention::Attention(Module& parent, std::string name, const BertConfig& config)
     : Module(parent, std::move(name)),
@@ -78,8 +90,9 @@ BertLayer::Attention::Attention(Module& parent, std::string name, const BertConf
 BertLayer::Intermediate::Intermediate(Module& parent, std::string name, const BertConfig& config)
     : Module(parent, std::move(name)),
       dense(*this, "dense",
-            projection(config, config.hidden_size, config.intermediate_size,
-                       autograd::Activation::gelu_erf)) {}
+            sliced(projection(config, config.hidden_size, config.intermediate_size,
+                              autograd::Activation::gelu_erf),
+                   Split::columns)) {}
 
 BertLayer::BertLayer(Module& parent, std::string name, const BertConfig& config)
     : Module(parent, std::move(name)),
@@ -92,22 +105,27 @@ BertLayer::BertLayer(Module& parent, std::string name, const BertConfig& config)
   mark_shard_unit();
 }
 
+void BertLayer::on_share() {
+  require_shared_heads(tensor_ranks(), attention_.self.path(), num_heads_, num_heads_);
+}
+
 Tensor BertLayer::forward(const Tensor& x, const Tensor& lengths) {
   SelfAttention& self = attention_.self;
+  const Tensor in = enter(tensor_ranks(), x);
   const Tensor mixed =
-      autograd::attention(self.query.forward(x), self.key.forward(x), self.value.forward(x),
-                          {.num_heads = num_heads_,
+      autograd::attention(self.query.forward(in), self.key.forward(in), self.value.forward(in),
+                          {.num_heads = num_heads_ / num_tensor_ranks(),
                            .causal = false,
                            .key_lengths = lengths,
                            .dropout = is_training() ? attention_dropout_ : 0.0,
-                           .site = site_});
+                           .site = site_of_heads(tensor_ranks(), site_)});
   const Tensor attended = attention_.output.forward(mixed, x);
   return output_.forward(intermediate_.dense.forward(attended), attended);
 }
 
 Bert::Embeddings::Embeddings(Module& parent, std::string name, const BertConfig& config)
     : Module(parent, std::move(name)),
-      word_embeddings(*this, "word_embeddings", table_of(config, config.vocab_size)),
+      word_embeddings(*this, "word_embeddings", table_of(config, config.vocab_size, true)),
       position_embeddings(*this, "position_embeddings",
                           table_of(config, config.max_positions + config.first_position())),
       token_type_embeddings(*this, "token_type_embeddings",
@@ -142,6 +160,14 @@ Bert::LmHead::LmHead(Module& parent, const BertConfig& config)
       bias(predictions ? *predictions : *this, "bias", Shape{config.vocab_size},
            autograd::Initializer::zeros()) {}
 
+void Bert::LmHead::on_share() {
+  const TensorRanks* ranks = tensor_ranks();
+  const Shape classes = bias.whole_shape();
+  bias.set_slice(ranks == nullptr
+                     ? std::optional<TensorSlice>()
+                     : TensorSlice::of(classes, 0, {classes[0]}, ranks->rank(), ranks->size()));
+}
+
 Bert::ClassificationHead::ClassificationHead(Module& parent, std::string name,
                                              const BertConfig& config)
     : Module(parent, std::move(name)),
@@ -171,6 +197,18 @@ Batch Bert::example(int64_t sequences, int64_t positions) const {
   return batch;
 }
 
+Tensor Bert::with_positions(const Tensor& ids) {
+  Embeddings& tables = body_.embeddings;
+  if (!tables.word_embeddings.is_sliced()) {
+    return autograd::embedding(
+        ids, tables.word_embeddings.weight(), tables.position_embeddings.weight(),
+        {.start = config_.first_position(), .ignored_id = config_.pad_token});
+  }
+  const Tensor places = autograd::narrow(autograd::value(tables.position_embeddings.weight()), 0,
+                                         config_.first_position(), ids.dim(1));
+  return autograd::add(tables.word_embeddings.forward(ids, config_.pad_token), places);
+}
+
 Tensor Bert::embed(const Batch& batch) {
   require_unpacked(*this, batch);
   const Tensor& ids = batch["input_ids"];
@@ -178,9 +216,7 @@ Tensor Bert::embed(const Batch& batch) {
   Tensor types = batch.find("token_type_ids");
   if (!types.defined()) types = Tensor::zeros(ids.shape(), DType::i32);
   Embeddings& tables = body_.embeddings;
-  const Tensor tokens =
-      autograd::embedding(ids, tables.word_embeddings.weight(), tables.position_embeddings.weight(),
-                          {.start = config_.first_position(), .ignored_id = config_.pad_token});
+  const Tensor tokens = with_positions(ids);
   const Tensor kinds = tables.token_type_embeddings.forward(types);
   return tables.dropout.forward(tables.norm.forward(tokens, kinds).normed);
 }
@@ -221,8 +257,20 @@ Tensor Bert::loss_of(const Tensor& hidden, const Batch& batch) {
   const Tensor& labels = batch["labels"];
   require_labels(*this, config_.task, batch["input_ids"], labels);
   if (!lm_head_) return autograd::cross_entropy(class_logits(hidden, batch), labels);
-  return autograd::linear_cross_entropy(
-      lm_hidden(hidden), body_.embeddings.word_embeddings.weight(), labels, lm_head_->bias);
+  Embedding& table = body_.embeddings.word_embeddings;
+  if (!table.is_sliced()) {
+    return autograd::linear_cross_entropy(lm_hidden(hidden), table.weight(), labels,
+                                          lm_head_->bias);
+  }
+  return autograd::linear_cross_entropy(enter(tensor_ranks(), lm_hidden(hidden)), table.weight(),
+                                        labels, lm_head_->bias, autograd::HeadGradient::in_backward,
+                                        class_share(*tensor_ranks(), table.weight()));
+}
+
+Tensor Bert::lm_logits(const Tensor& hidden) {
+  Embedding& table = body_.embeddings.word_embeddings;
+  const Tensor logits = autograd::linear(lm_hidden(hidden), table.weight(), lm_head_->bias);
+  return table.is_sliced() ? tensor_ranks()->join(logits, config_.vocab_size) : logits;
 }
 
 NamedTensors Bert::outputs(const Batch& batch) {
@@ -230,10 +278,7 @@ NamedTensors Bert::outputs(const Batch& batch) {
   if (config_.task == EncoderTask::none) {
     return {{"hidden", hidden}, {"pooled", pooled(hidden, batch)}};
   }
-  const Tensor logits =
-      lm_head_ ? autograd::linear(lm_hidden(hidden), body_.embeddings.word_embeddings.weight(),
-                                  lm_head_->bias)
-               : class_logits(hidden, batch);
+  const Tensor logits = lm_head_ ? lm_logits(hidden) : class_logits(hidden, batch);
   return {{"logits", autograd::cast(logits, DType::f32)}, {"hidden", hidden}};
 }
 

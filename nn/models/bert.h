@@ -36,6 +36,9 @@ class BertLayer : public Module {
   BertLayer(Module& parent, std::string name, const BertConfig& config);
   Tensor forward(const Tensor& x, const Tensor& lengths);  // [B, T, C] -> [B, T, C]
 
+ protected:
+  void on_share() override;
+
  private:
   struct SelfAttention : Module {
     SelfAttention(Module& parent, std::string name, const BertConfig& config);
@@ -109,6 +112,9 @@ class Bert : public Model, public Staged, public HasOutputs {
     Linear dense;
     LayerNorm norm;
     Parameter bias;
+
+   protected:
+    void on_share() override;
   };
   // RoBERTa's, of texts.
   struct ClassificationHead : Module {
@@ -118,7 +124,9 @@ class Bert : public Model, public Staged, public HasOutputs {
   };
 
   Tensor embed(const Batch& batch);
+  Tensor with_positions(const Tensor& ids);
   Tensor lm_hidden(const Tensor& hidden);
+  Tensor lm_logits(const Tensor& hidden);
   Tensor pooled(const Tensor& hidden, const Batch& batch);
   Tensor class_logits(const Tensor& hidden, const Batch& batch);
   Tensor loss_of(const Tensor& hidden, const Batch& batch);

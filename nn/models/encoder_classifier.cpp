@@ -17,6 +17,7 @@
 #include "nn/models/config_check.h"
 #include "nn/models/decoder.h"
 #include "nn/models/encoder.h"
+#include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
 namespace {
@@ -82,7 +83,23 @@ TorchEncoderLayer::SelfAttention::SelfAttention(Module& parent, std::string name
                      packed_weights_of(config)),
       in_proj_bias(*this, "in_proj_bias", Shape{3 * config.hidden_size},
                    autograd::Initializer::zeros()),
-      out_proj(*this, "out_proj", {.in = config.hidden_size, .out = config.hidden_size}) {}
+      out_proj(*this, "out_proj",
+               {.in = config.hidden_size, .out = config.hidden_size, .split = Split::rows}) {}
+
+void TorchEncoderLayer::SelfAttention::on_share() {
+  const TensorRanks* ranks = tensor_ranks();
+  const auto slice = [&](Parameter& packed) {
+    const Shape whole = packed.whole_shape();
+    std::optional<TensorSlice> mine;
+    if (ranks != nullptr) {
+      const int64_t width = whole[0] / 3;
+      mine = TensorSlice::of(whole, 0, {width, width, width}, ranks->rank(), ranks->size());
+    }
+    packed.set_slice(mine);
+  };
+  slice(in_proj_weight);
+  slice(in_proj_bias);
+}
 
 TorchEncoderLayer::TorchEncoderLayer(Module& parent, std::string name,
                                      const EncoderClassifierConfig& config)
@@ -90,8 +107,11 @@ TorchEncoderLayer::TorchEncoderLayer(Module& parent, std::string name,
       num_heads_(config.num_heads),
       dropout_rate_(config.dropout),
       self_attn_(*this, "self_attn", config),
-      linear1_(*this, "linear1", {.in = config.hidden_size, .out = config.intermediate_size}),
-      linear2_(*this, "linear2", {.in = config.intermediate_size, .out = config.hidden_size}),
+      linear1_(
+          *this, "linear1",
+          {.in = config.hidden_size, .out = config.intermediate_size, .split = Split::columns}),
+      linear2_(*this, "linear2",
+               {.in = config.intermediate_size, .out = config.hidden_size, .split = Split::rows}),
       norm1_(*this, "norm1", norm_of(config)),
       norm2_(*this, "norm2", norm_of(config)),
       dropout_(*this, "dropout", config.dropout),
@@ -101,16 +121,21 @@ TorchEncoderLayer::TorchEncoderLayer(Module& parent, std::string name,
   mark_shard_unit();
 }
 
+void TorchEncoderLayer::on_share() {
+  require_shared_heads(tensor_ranks(), self_attn_.path(), num_heads_, num_heads_);
+}
+
 Tensor TorchEncoderLayer::forward(const Tensor& x, const Tensor& lengths) {
-  const Tensor qkv = autograd::linear(x, self_attn_.in_proj_weight, self_attn_.in_proj_bias);
-  const Tensor mixed = autograd::attention(qkv, {.num_heads = num_heads_,
+  const Tensor qkv = autograd::linear(enter(tensor_ranks(), x), self_attn_.in_proj_weight,
+                                      self_attn_.in_proj_bias);
+  const Tensor mixed = autograd::attention(qkv, {.num_heads = num_heads_ / num_tensor_ranks(),
                                                  .causal = false,
                                                  .key_lengths = lengths,
                                                  .dropout = is_training() ? dropout_rate_ : 0.0,
-                                                 .site = site_});
+                                                 .site = site_of_heads(tensor_ranks(), site_)});
   const Tensor attended =
       norm1_.forward(dropout1_.forward(self_attn_.out_proj.forward(mixed)), x).normed;
-  const Tensor inner = dropout_.forward(autograd::relu(linear1_.forward(attended)));
+  const Tensor inner = dropout_.of_own_features(autograd::relu(linear1_.forward(attended)));
   return norm2_.forward(dropout2_.forward(linear2_.forward(inner)), attended).normed;
 }
 

@@ -57,12 +57,18 @@ class TorchEncoderLayer : public Module {
   TorchEncoderLayer(Module& parent, std::string name, const EncoderClassifierConfig& config);
   Tensor forward(const Tensor& x, const Tensor& lengths);  // [B, T, C] -> [B, T, C]
 
+ protected:
+  void on_share() override;
+
  private:
   struct SelfAttention : Module {
     SelfAttention(Module& parent, std::string name, const EncoderClassifierConfig& config);
     Parameter in_proj_weight;  // [3 C, C]: q, k, v
     Parameter in_proj_bias;
     Linear out_proj;
+
+   protected:
+    void on_share() override;
   };
 
   int64_t num_heads_;

@@ -100,7 +100,7 @@ Tensor LlamaAttention::turned(Tensor rows, std::optional<RMSNorm>& norm, int64_t
 
 Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
                                const PositionTerms& positions) {
-  const Tensor input = tensor_ranks() == nullptr ? x : tensor_ranks()->enter(x);
+  const Tensor input = enter(tensor_ranks(), x);
   const LocalHeads slice =
       LocalHeads::of(path(), num_heads_, num_kv_heads_, tensor_ranks(), nullptr);
   const LocalHeads local =

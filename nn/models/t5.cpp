@@ -10,12 +10,16 @@
 #include "autograd/ops/concat.h"
 #include "autograd/ops/relative_position.h"
 #include "autograd/ops/scale.h"
+#include "autograd/ops/split.h"
 #include "autograd/ops/unary.h"
+#include "autograd/ops/value.h"
 #include "autograd/ops/where.h"
 #include "core/error.h"
 #include "core/philox.h"
+#include "nn/attention.h"
 #include "nn/models/decoder.h"
 #include "nn/models/encoder.h"
+#include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
 namespace {
@@ -31,13 +35,16 @@ autograd::Initializer weights_of(const T5Config& config, int64_t size) {
                                        std::sqrt(static_cast<double>(size)));
 }
 
-LinearOptions projection(const T5Config& config, int64_t in, int64_t out, int64_t size,
+// Columns are of spread inputs.
+LinearOptions projection(const T5Config& config, int64_t in, int64_t out, int64_t size, Split split,
                          autograd::Activation activation = autograd::Activation::none) {
   return {.in = in,
           .out = out,
           .bias = false,
           .activation = activation,
-          .initializer = weights_of(config, size)};
+          .initializer = weights_of(config, size),
+          .split = split,
+          .spread = split == Split::columns};
 }
 
 RMSNormOptions norm_of(const T5Config& config) {
@@ -60,13 +67,16 @@ T5Attention::T5Attention(Module& parent, std::string name, const T5Config& confi
       site_(hash_text(path())),
       q_(*this, "q",
          projection(config, config.hidden_size, config.attention_size(),
-                    config.hidden_size * config.head_size)),
+                    config.hidden_size * config.head_size, Split::columns)),
       k_(*this, "k",
-         projection(config, config.hidden_size, config.attention_size(), config.hidden_size)),
+         projection(config, config.hidden_size, config.attention_size(), config.hidden_size,
+                    Split::columns)),
       v_(*this, "v",
-         projection(config, config.hidden_size, config.attention_size(), config.hidden_size)),
+         projection(config, config.hidden_size, config.attention_size(), config.hidden_size,
+                    Split::columns)),
       o_(*this, "o",
-         projection(config, config.attention_size(), config.hidden_size, config.attention_size())) {
+         projection(config, config.attention_size(), config.hidden_size, config.attention_size(),
+                    Split::rows)) {
   if (has_table) {
     relative_attention_bias_.emplace(
         *this, "relative_attention_bias",
@@ -76,12 +86,18 @@ T5Attention::T5Attention(Module& parent, std::string name, const T5Config& confi
   }
 }
 
+void T5Attention::on_share() {
+  require_shared_heads(tensor_ranks(), path(), num_heads_, num_heads_);
+}
+
+Tensor T5Attention::entered(const Tensor& x) { return enter(tensor_ranks(), x); }
+
 Tensor T5Attention::forward(const Tensor& x, const Tensor& keys, const Tensor& values,
                             autograd::AttentionOptions options) {
-  options.num_heads = num_heads_;
+  options.num_heads = num_heads();
   options.scale = 1.0;
   options.dropout = is_training() ? dropout_ : 0.0;
-  options.site = site_;
+  options.site = site_of_heads(tensor_ranks(), site_);
   return o_.forward(autograd::attention(q_.forward(x), keys, values, options));
 }
 
@@ -98,22 +114,24 @@ T5Block::Dense::Dense(Module& parent, std::string name, const T5Config& config)
       in(*this, is_gated(config) ? "wi_0" : "wi",
          projection(
              config, config.hidden_size, config.intermediate_size, config.hidden_size,
+             Split::columns,
              is_gated(config) ? autograd::Activation::gelu_tanh : autograd::Activation::none)),
       wo(*this, "wo",
-         projection(config, config.intermediate_size, config.hidden_size,
-                    config.intermediate_size)),
+         projection(config, config.intermediate_size, config.hidden_size, config.intermediate_size,
+                    Split::rows)),
       dropout(*this, "dropout", config.dropout) {
   if (is_gated(config)) {
-    up.emplace(
-        *this, "wi_1",
-        projection(config, config.hidden_size, config.intermediate_size, config.hidden_size));
+    up.emplace(*this, "wi_1",
+               projection(config, config.hidden_size, config.intermediate_size, config.hidden_size,
+                          Split::columns));
   }
 }
 
 Tensor T5Block::Dense::forward(const Tensor& x) {
+  const Tensor input = enter(tensor_ranks(), x);
   const Tensor inner =
-      up ? autograd::mul(in.forward(x), up->forward(x)) : autograd::relu(in.forward(x));
-  return wo.forward(dropout.forward(inner));
+      up ? autograd::mul(in.forward(input), up->forward(input)) : autograd::relu(in.forward(input));
+  return wo.forward(dropout.of_own_features(inner));
 }
 
 T5Block::FeedForwardLayer::FeedForwardLayer(Module& parent, std::string name,
@@ -133,8 +151,8 @@ T5Block::T5Block(Module& parent, std::string name, const T5Config& config, bool 
 }
 
 Tensor T5Block::encode(const Tensor& x, const Tensor& bias, const Tensor& lengths) {
-  const Tensor normed = self_.norm.forward(x);
   T5Attention& self = self_.attention;
+  const Tensor normed = self.entered(self_.norm.forward(x));
   return with_dense(x, self_.dropout.forward(
                            self.forward(normed, self.keys(normed), self.values(normed),
                                         {.causal = false, .key_lengths = lengths, .bias = bias})));
@@ -142,17 +160,16 @@ Tensor T5Block::encode(const Tensor& x, const Tensor& bias, const Tensor& length
 
 Tensor T5Block::decode(const Tensor& x, const Tensor& bias, const Tensor& source,
                        const Tensor& lengths) {
-  const Tensor normed = self_.norm.forward(x);
   T5Attention& self = self_.attention;
+  const Tensor normed = self.entered(self_.norm.forward(x));
   const Tensor attended =
       self.forward(normed, self.keys(normed), self.values(normed), {.causal = true, .bias = bias});
-  return with_cross(x, attended, cross_->attention.keys(source), cross_->attention.values(source),
-                    lengths);
+  return with_source(x, attended, source, lengths);
 }
 
 Tensor T5Block::decode(const Tensor& x, const Tensor& bias, KvCache& cache) {
-  const Tensor normed = self_.norm.forward(x);
   T5Attention& self = self_.attention;
+  const Tensor normed = self.entered(self_.norm.forward(x));
   const KvCache::Seen seen = cache.extend(self.keys(normed), self.values(normed), self.num_heads());
   const Tensor attended =
       self.forward(normed, seen.keys, seen.values, {.causal = true, .bias = bias});
@@ -160,15 +177,23 @@ Tensor T5Block::decode(const Tensor& x, const Tensor& bias, KvCache& cache) {
   return with_cross(x, attended, source.keys, source.values, cache.source_lengths());
 }
 
+Tensor T5Block::with_source(const Tensor& x, const Tensor& attended, const Tensor& source,
+                            const Tensor& lengths) {
+  const Tensor in = cross_->attention.entered(source);
+  return with_cross(x, attended, cross_->attention.keys(in), cross_->attention.values(in), lengths);
+}
+
 void T5Block::keep_source(const Tensor& source, KvCache& cache) {
-  cache.add_source(cross_->attention.keys(source), cross_->attention.values(source));
+  const Tensor in = cross_->attention.entered(source);
+  cache.add_source(cross_->attention.keys(in), cross_->attention.values(in));
 }
 
 Tensor T5Block::with_cross(const Tensor& x, const Tensor& attended, const Tensor& keys,
                            const Tensor& values, const Tensor& lengths) {
   const autograd::ResidualNorm after = cross_->norm.forward(x, self_.dropout.forward(attended));
-  const Tensor crossed = cross_->attention.forward(after.normed, keys, values,
-                                                   {.causal = false, .key_lengths = lengths});
+  T5Attention& cross = cross_->attention;
+  const Tensor crossed = cross.forward(cross.entered(after.normed), keys, values,
+                                       {.causal = false, .key_lengths = lengths});
   return with_dense(after.sum, cross_->dropout.forward(crossed));
 }
 
@@ -195,7 +220,8 @@ T5::T5(const T5Config& config)
       shared_(*this, "shared",
               {.count = config.vocab_size,
                .features = config.hidden_size,
-               .initializer = weights_of(config, 1)}),
+               .initializer = weights_of(config, 1),
+               .sliced = true}),
       encoder_(*this, "encoder", config, false),
       decoder_(*this, "decoder", config, true),
       head_(*this, "lm_head", shared_, config.tie_word_embeddings, weights_of(config, 1)) {}
@@ -216,7 +242,14 @@ Tensor T5::before_head(const Tensor& x) {
 
 Tensor T5::bias(Stack& stack, int64_t queries, int64_t keys) {
   const Tensor& buckets = stack.buckets.get(std::max(queries, keys), DType::i32)[0];
-  return autograd::relative_position_bias(stack.block[0].table().weight(), buckets, queries, keys);
+  Parameter& table = stack.block[0].table().weight();
+  TensorRanks* ranks = tensor_ranks();
+  if (ranks == nullptr) return autograd::relative_position_bias(table, buckets, queries, keys);
+  // Each rank has the part of the table's gradient that comes from its heads.
+  const Tensor whole = autograd::relative_position_bias(ranks->spread(autograd::value(table)),
+                                                        buckets, queries, keys);
+  const int64_t heads = config_.num_heads / ranks->size();
+  return autograd::narrow(whole, 0, ranks->rank() * heads, heads);
 }
 
 Tensor T5::decoder_ids(const Batch& batch) const {

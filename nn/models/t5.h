@@ -31,13 +31,18 @@ class T5Attention : public Module {
   // has_table: it has its stack's table of biases by distance.
   T5Attention(Module& parent, std::string name, const T5Config& config, bool has_table);
 
+  // What keys(), values() and forward() take, of what is the same on all tensor ranks.
+  Tensor entered(const Tensor& x);
   Tensor keys(const Tensor& x) { return k_.forward(x); }
   Tensor values(const Tensor& x) { return v_.forward(x); }
   // x: [B, T, C]; keys and values: of what is attended to. `options`: masks and bias.
   Tensor forward(const Tensor& x, const Tensor& keys, const Tensor& values,
                  autograd::AttentionOptions options);
-  int64_t num_heads() const { return num_heads_; }
+  int64_t num_heads() const { return num_heads_ / num_tensor_ranks(); }  // of this rank
   Embedding& relative_attention_bias() { return *relative_attention_bias_; }
+
+ protected:
+  void on_share() override;
 
  private:
   int64_t num_heads_;
@@ -90,6 +95,8 @@ class T5Block : public Module {
     Dropout dropout;
   };
 
+  Tensor with_source(const Tensor& x, const Tensor& attended, const Tensor& source,
+                     const Tensor& lengths);
   Tensor with_cross(const Tensor& x, const Tensor& attended, const Tensor& keys,
                     const Tensor& values, const Tensor& lengths);
   Tensor with_dense(const Tensor& x, const Tensor& attended);
