@@ -26,16 +26,19 @@ struct TensorSlice {
   int64_t index = 0, count = 1;   // which of how many slices
   std::vector<Piece> pieces;      // one of each section
 
-  // Part `index` of `count` of every section of the dimension; where a section does not divide, the
-  // first parts have one more. `sections`: sizes that add up to the dimension.
+  // Part `index` of `count` of every section of the dimension. Where a section does not divide,
+  // some parts have one more, the first among them, and each part is made of whole ones of a
+  // multiple of `count`. `sections`: sizes that add up to the dimension.
   static TensorSlice of(const Shape& whole, int dim, const std::vector<int64_t>& sections,
                         int64_t index, int64_t count) {
     TensorSlice slice{whole, dim, sections, index, count, {}};
     int64_t at = 0;
     for (const int64_t size : sections) {
       const int64_t least = size / count, more = size % count;
-      const int64_t begin = index * least + std::min(index, more);
-      slice.pieces.push_back({at + begin, least + (index < more ? 1 : 0)});
+      const auto begin_of = [&](int64_t part) {
+        return part * least + (part * more + count - 1) / count;
+      };
+      slice.pieces.push_back({at + begin_of(index), begin_of(index + 1) - begin_of(index)});
       at += size;
     }
     require(at == whole.dim(dim), "slice: sections of ", at, " for the shape ", whole,

@@ -52,6 +52,7 @@ void embedding_forward(const EmbeddingForward& args, StreamRef stream) {
   require_token_rows(kOp, "y", args.y, args.ids, cols);
   require_apart(kOp, "y", args.y, "table", args.table);
   if (args.position_table) {
+    require(!args.allows_absent, kOp, ": rows that are absent have no position");
     require_table(kOp, "position_table", args.position_table);
     require_dense_operand(kOp, "position_table", args.position_table, args.table.dtype(),
                           Shape{args.position_table.dim(0), cols});

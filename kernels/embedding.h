@@ -9,9 +9,13 @@
 
 namespace zinc::kernels {
 
+inline constexpr int64_t kAbsentRow = -1;
+
 // N tokens: all dimensions of ids, row-major.
 struct EmbeddingForward {
-  ConstView ids;                // any shape with N elements, i32 | i64, contiguous
+  ConstView ids;               // any shape with N elements, i32 | i64, contiguous
+  bool allows_absent = false;  // true: kAbsentRow among ids is a token whose row lies elsewhere,
+                               // and y is zero there; without position_table
   ConstView table;              // [V, C] f64 | f32 | bf16 | f16, contiguous
   ConstView position_table{};   // [P, C] dtype of table, contiguous; may be absent
   ConstView positions{};        // N elements, dtype of ids, contiguous; may be absent
@@ -31,12 +35,13 @@ inline constexpr int64_t kRowsOfASum = 64;
 // position_table: the same call with `positions` as ids; without `positions`, `reduce` (sum over
 // leading) of dy seen as [N / T, T * C].
 struct EmbeddingBackward {
-  ConstView ids;            // N elements, i32 | i64, contiguous
-  ConstView dy;             // [..., C] with N rows, contiguous
-  View dtable;              // [V, C] dtype of dy or f32, contiguous
-  bool accumulate = false;  // false: overwrites all of dtable, rows without a token become 0
-  int64_t ignored_id = -1;  // tokens with this id contribute nothing (a padding row); -1: none
-  View workspace;           // u8, at least embedding_backward_workspace_bytes(N), aligned to 8
+  ConstView ids;               // N elements, i32 | i64, contiguous
+  bool allows_absent = false;  // as in forward; absent rows add nothing
+  ConstView dy;                // [..., C] with N rows, contiguous
+  View dtable;                 // [V, C] dtype of dy or f32, contiguous
+  bool accumulate = false;     // false: overwrites all of dtable, rows without a token become 0
+  int64_t ignored_id = -1;     // tokens with this id contribute nothing (a padding row); -1: none
+  View workspace;              // u8, at least embedding_backward_workspace_bytes(N), aligned to 8
 };
 
 int64_t embedding_backward_workspace_bytes(int64_t num_tokens);

@@ -79,7 +79,8 @@ void check(const Head& head) {
   require_index(head.op, "labels", head.labels);
   require_shape(head.op, "labels", head.labels, Shape{head.rows()});
   if (head.dhidden) {
-    require_operand(head.op, "dhidden", head.dhidden, head.dtype(), head.hidden.shape());
+    const DType dtype = head.dhidden.dtype() == head.wide() ? head.wide() : head.dtype();
+    require_operand(head.op, "dhidden", head.dhidden, dtype, head.hidden.shape());
   }
   check_target(head, "dweight", head.dweight, head.weight.shape());
   check_target(head, "dbias", head.dbias, Shape{head.classes()});
@@ -180,7 +181,7 @@ void run_chunks(const Head& head, StreamRef stream) {
                        .factor = head.dloss,
                        .scale = head.loss_scale,
                        .smoothing = head.smoothing,
-                     .slice = head.slice};
+                       .slice = head.slice};
     if (head.lse_out) work.lse_out = head.lse_out.narrow(0, begin, count);
     if (row_loss != nullptr) work.row_loss = row_loss + begin;
     if (head.has_gradient()) work.dlogits = dlogits;

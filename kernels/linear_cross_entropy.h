@@ -49,7 +49,7 @@ struct LinearCrossEntropyBackward {
   ConstView hidden, weight, bias, labels;  // as in forward
   ConstView lse;                           // [N] from forward
   ConstView dloss;  // one element, f32 (f64 for f64): the upstream gradient, read on the stream
-  View dhidden;     // optional [N, C] dtype of hidden; overwritten
+  View dhidden;     // optional [N, C] dtype of hidden, or f32; overwritten
   View dweight;     // optional [V, C] dtype of hidden, or f32
   View dbias;       // optional [V] dtype of hidden, or f32; only with bias
   bool accumulate_dweight = false;  // add to dweight and dbias instead of overwriting them

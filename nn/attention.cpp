@@ -69,6 +69,10 @@ SelfAttention::SelfAttention(Module& parent, std::string name, const SelfAttenti
 void require_shared_heads(const TensorRanks* ranks, std::string_view path, int64_t heads,
                           int64_t kv_heads) {
   if (ranks == nullptr) return;
+  const int64_t slices = int64_t{ranks->own_slices()} * ranks->size();
+  require(!ranks->fixes_slices() || (heads % slices == 0 && kv_heads % slices == 0), path, ": ",
+          heads, " heads with ", kv_heads, " heads of keys and values cannot be cut into ", slices,
+          " slices, as \"determinism\": \"mesh\" asks; take \"world\"");
   const int64_t size = ranks->size();
   require(heads % size == 0 && (kv_heads % size == 0 || size % kv_heads == 0), path, ": ", heads,
           " heads with ", kv_heads, " heads of keys and values cannot be shared by ", size,
@@ -95,8 +99,54 @@ bool gets_heads(const AttentionScope& scope) {
   return scope.sequence != nullptr && !keeps_queries(scope);
 }
 
-uint64_t site_of_heads(const TensorRanks* ranks, uint64_t site) {
-  return ranks == nullptr ? site : combine_bits(site, static_cast<uint64_t>(ranks->rank()));
+autograd::AttentionOptions of_rank(const TensorRanks* ranks, autograd::AttentionOptions how) {
+  if (ranks != nullptr) how.site = combine_bits(how.site, static_cast<uint64_t>(ranks->rank()));
+  return how;
+}
+
+namespace {
+
+// Of the heads of slice `i` of `count` that lie side by side in the last dimension.
+Tensor heads_of(const Tensor& x, int i, int count) {
+  if (!x.defined()) return x;
+  const int64_t width = x.dim(-1) / count;
+  return autograd::narrow(x, -1, i * width, width);
+}
+
+// The same of terms whose first dimension of several counts heads; one of one is of all.
+Tensor terms_of(const Tensor& terms, int dim, int i, int count) {
+  if (!terms.defined() || terms.dim(dim) == 1) return terms;
+  const int64_t heads = terms.dim(dim) / count;
+  return autograd::narrow(terms, dim, i * heads, heads);
+}
+
+}  // namespace
+
+Tensor attend_own_heads(const TensorRanks* ranks, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const autograd::AttentionOptions& how) {
+  const int count = ranks == nullptr ? 1 : ranks->own_slices();
+  autograd::AttentionOptions own = of_rank(ranks, how);
+  if (count == 1 || how.dropout == 0.0) {
+    return k.defined() ? autograd::attention(q, k, v, own) : autograd::attention(q, own);
+  }
+  std::vector<Tensor> of{q, k, v};
+  if (!k.defined()) {
+    const int64_t kv_heads = how.num_kv_heads > 0 ? how.num_kv_heads : how.num_heads;
+    const int64_t head = q.dim(-1) / (how.num_heads + 2 * kv_heads);
+    of = autograd::split(q, {how.num_heads * head, kv_heads * head, kv_heads * head}, -1);
+  }
+  own.num_heads /= count;
+  own.num_kv_heads /= count;
+  std::vector<Tensor> mixed;
+  for (int i = 0; i < count; ++i) {
+    own.site = combine_bits(how.site, static_cast<uint64_t>(ranks->rank() * count + i));
+    own.alibi_slopes = terms_of(how.alibi_slopes, 0, i, count);
+    own.bias = how.bias.defined() && how.bias.rank() == 4 ? terms_of(how.bias, 1, i, count)
+                                                          : terms_of(how.bias, 0, i, count);
+    mixed.push_back(autograd::attention(heads_of(of[0], i, count), heads_of(of[1], i, count),
+                                        heads_of(of[2], i, count), own));
+  }
+  return autograd::concat(mixed, -1);
 }
 
 void SelfAttention::on_share() {
@@ -139,18 +189,19 @@ Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
                                        .key_begin = scope.document_starts,
                                        .alibi_slopes = slopes,
                                        .dropout = is_training() ? options_.attention_dropout : 0.0,
-                                       .site = site_of_heads(tensor_ranks(), site_)};
+                                       .site = site_};
   Tensor mixed;
   if (keeps_queries(scope)) {
     const std::vector<Tensor> parts = autograd::split(qkv, {width, 2 * kv_width}, 2);
-    mixed = attend_to_all(*scope.sequence, parts[0], parts[1], how);
+    mixed = attend_to_all(*scope.sequence, parts[0], parts[1], of_rank(tensor_ranks(), how));
   } else if (scope.cache == nullptr) {
-    mixed = autograd::attention(qkv, how);
+    mixed = attend_own_heads(tensor_ranks(), qkv, {}, {}, how);
   } else {
     const KvCache::Seen seen =
         scope.cache->extend(qkv.narrow_view(2, width, kv_width),
                             qkv.narrow_view(2, width + kv_width, kv_width), kv_heads);
-    mixed = autograd::attention(qkv.narrow_view(2, 0, width), seen.keys, seen.values, how);
+    mixed =
+        attend_own_heads(tensor_ranks(), qkv.narrow_view(2, 0, width), seen.keys, seen.values, how);
   }
   if (gets_heads(scope)) mixed = scope.sequence->to_tokens(mixed);
   return resid_dropout_.forward(c_proj_.forward(mixed));

@@ -65,8 +65,12 @@ void require_shared_heads(const TensorRanks* ranks, std::string_view path, int64
 // that it has of them. Where there are more ranks than such heads, a rank has a part of one: the
 // parts are joined, and several ranks use the same head.
 Tensor own_kv_heads(TensorRanks* ranks, const Tensor& columns, int64_t kv_heads, int64_t head);
-// The dropout site of a rank's own heads: each rank draws other bits.
-uint64_t site_of_heads(const TensorRanks* ranks, uint64_t site);
+// autograd::attention() of this rank's heads. Each slice of heads drops others: `how.site` is that
+// of all. k and v are absent where q holds all three.
+Tensor attend_own_heads(const TensorRanks* ranks, const Tensor& q, const Tensor& k, const Tensor& v,
+                        const autograd::AttentionOptions& how);
+// The same options with the site of this rank's own heads, where each rank has one slice.
+autograd::AttentionOptions of_rank(const TensorRanks* ranks, autograd::AttentionOptions how);
 
 // Vaswani et al. 2017. Members "c_attn" (features -> all of q, then k, then v) and "c_proj".
 class SelfAttention : public Module {

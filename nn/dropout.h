@@ -13,12 +13,12 @@ class Dropout : public Module {
   // others each.
   Dropout(Module& parent, std::string name, double probability, bool of_slice = false);
   Tensor forward(const Tensor& x);
-  // Of x inside of sliced layers: each rank drops others of its features.
-  Tensor of_own_features(const Tensor& x);
+  // Of x inside of sliced layers, this rank's part of `whole` features: each slice drops others.
+  Tensor of_own_features(const Tensor& x, int64_t whole);
   double probability() const { return probability_; }
 
  private:
-  Tensor dropped(const Tensor& x, bool by_rank);
+  bool drops() const { return is_training() && probability_ > 0.0; }
 
   double probability_;
   bool of_slice_;

@@ -32,7 +32,8 @@ class Embedding : public Module {
   Tensor adapted(const Tensor& rows, const Tensor& ids);  // [..., features], [...]
 
   Parameter& weight() { return weight_; }  // without an adapter
-  bool is_sliced() const { return weight_.slice().has_value(); }
+  // Whether ranks share the rows.
+  bool is_sliced() const { return sliced_ && tensor_ranks() != nullptr; }
   bool is_adaptable() const { return adaptable_; }
   EmbeddingAdapter* adapter() { return adapter_.get(); }  // null: none
 
@@ -45,7 +46,7 @@ class Embedding : public Module {
   Parameter weight_;
   bool adaptable_;
   bool sliced_;
-  Buffer places_;  // by id: its row on this rank, or row 0; then 1 if it is on another rank
+  Buffer places_;  // by id: its row on this rank, or -1
 
   friend class EmbeddingAdapter;
   std::unique_ptr<EmbeddingAdapter> adapter_;

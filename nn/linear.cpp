@@ -33,12 +33,17 @@ Shape weight_shape(const LinearOptions& options) {
 
 }  // namespace
 
-autograd::ClassShare class_share(TensorRanks& ranks, const Parameter& weight) {
-  const TensorSlice& slice = *weight.slice();
-  return {.slice = {.first = slice.pieces.front().begin, .total = slice.whole[slice.dim]},
-          .combine = [&ranks](const Tensor& lse, const Tensor& loss, const Tensor& labels) {
-            ranks.combine_losses(lse, loss, labels);
-          }};
+Tensor shared_cross_entropy(TensorRanks& ranks, const Tensor& hidden, Parameter& weight,
+                            const Tensor& labels, const autograd::Weight& bias) {
+  const int64_t classes = weight.whole_shape()[0];
+  const autograd::ClassShare share{
+      .slice = {.first = weight.slice() ? weight.slice()->pieces.front().begin : 0,
+                .total = classes},
+      .combine = [&ranks](const Tensor& lse, const Tensor& loss,
+                          const Tensor& of_rows) { ranks.combine_losses(lse, loss, of_rows); },
+      .slices = ranks.slices_of({classes}, false)};
+  return autograd::linear_cross_entropy(enter(&ranks, hidden), weight, labels, bias,
+                                        autograd::HeadGradient::in_backward, share);
 }
 
 Linear::Linear(Module& parent, std::string name, const LinearOptions& options)
@@ -56,8 +61,9 @@ Linear::Linear(Module& parent, std::string name, const LinearOptions& options)
 Linear::~Linear() = default;
 
 void Linear::on_share() {
-  const TensorRanks* ranks = tensor_ranks();
+  TensorRanks* ranks = tensor_ranks();
   std::optional<TensorSlice> of_weight, of_bias;
+  slices_ = nullptr;
   if (ranks != nullptr && options_.split != Split::none) {
     require(adapter_ == nullptr || adapter_->magnitude() == nullptr, path(),
             ": a layer with a DoRA adapter cannot be sliced over ranks; take LoRA, or "
@@ -68,10 +74,13 @@ void Linear::on_share() {
     const bool is_first = is_columns == (options_.layout == autograd::WeightLayout::out_in);
     std::vector<int64_t> sections = options_.sections;
     if (sections.empty()) sections = {is_columns ? options_.out : options_.in};
-    of_weight = TensorSlice::of(weight_.whole_shape(), is_first ? 0 : 1, sections, ranks->rank(),
-                                ranks->size());
-    if (is_columns) {
-      of_bias = TensorSlice::of(Shape{options_.out}, 0, sections, ranks->rank(), ranks->size());
+    slices_ = ranks->slices_of(sections, !is_columns);
+    if (ranks->size() > 1) {
+      of_weight = TensorSlice::of(weight_.whole_shape(), is_first ? 0 : 1, sections, ranks->rank(),
+                                  ranks->size());
+      if (is_columns) {
+        of_bias = TensorSlice::of(Shape{options_.out}, 0, sections, ranks->rank(), ranks->size());
+      }
     }
   }
   weight_.set_slice(of_weight);
@@ -84,13 +93,15 @@ Tensor Linear::forward(const Tensor& x) {
 
 Tensor Linear::plain(const Tensor& x, autograd::Activation activation) {
   if (tensor_ranks() != nullptr && options_.split == Split::rows) {
-    const Tensor y =
-        tensor_ranks()->leave(autograd::linear(x, weight_, {}, {.layout = options_.layout}));
+    const Tensor part =
+        autograd::linear(x, weight_, {}, {.layout = options_.layout, .slices = slices_});
+    const Tensor y = slices_ != nullptr ? part : tensor_ranks()->leave(part);
     return bias_ ? autograd::add(y, autograd::value(own_weight(tensor_ranks(), *bias_))) : y;
   }
   if (tensor_ranks() != nullptr && options_.split == Split::columns && !options_.spread) {
-    return autograd::linear(tensor_ranks()->enter(x), weight_, bias(),
-                            {.layout = options_.layout, .activation = activation});
+    return autograd::linear(
+        enter(tensor_ranks(), x), weight_, bias(),
+        {.layout = options_.layout, .activation = activation, .slices = slices_});
   }
   if (options_.split == Split::none) {
     return autograd::linear(x, own_weight(tensor_ranks(), weight_),
@@ -98,7 +109,7 @@ Tensor Linear::plain(const Tensor& x, autograd::Activation activation) {
                             {.layout = options_.layout, .activation = activation});
   }
   return autograd::linear(x, weight_, bias(),
-                          {.layout = options_.layout, .activation = activation});
+                          {.layout = options_.layout, .activation = activation, .slices = slices_});
 }
 
 Tensor Linear::cross_entropy(const Tensor& x, const Tensor& labels) {
@@ -109,10 +120,8 @@ Tensor Linear::cross_entropy(const Tensor& x, const Tensor& labels) {
   require(options_.layout == autograd::WeightLayout::out_in &&
               options_.activation == autograd::Activation::none,
           path(), ": cross_entropy() is of a layer [out, in] without an activation");
-  if (weight_.slice()) {
-    return autograd::linear_cross_entropy(tensor_ranks()->enter(x), weight_, labels, bias(),
-                                          autograd::HeadGradient::in_backward,
-                                          class_share(*tensor_ranks(), weight_));
+  if (tensor_ranks() != nullptr && options_.split == Split::columns) {
+    return shared_cross_entropy(*tensor_ranks(), x, weight_, labels, bias());
   }
   return autograd::linear_cross_entropy(x, weight_, labels, bias());
 }

@@ -67,12 +67,15 @@ class Linear : public Module {
   LinearOptions options_;
   Parameter weight_;
   std::optional<Parameter> bias_;
+  std::shared_ptr<const autograd::LinearSlices> slices_;  // null: not fixed
 
   friend class LoraAdapter;
   std::unique_ptr<LoraAdapter> adapter_;
 };
 
-// The classes that this rank has of a head with a sliced weight.
-autograd::ClassShare class_share(TensorRanks& ranks, const Parameter& weight);
+// autograd::linear_cross_entropy() of a head of which each rank has the classes of its slice of the
+// weight [V, C], and of the bias.
+Tensor shared_cross_entropy(TensorRanks& ranks, const Tensor& hidden, Parameter& weight,
+                            const Tensor& labels, const autograd::Weight& bias = {});
 
 }  // namespace zinc::nn

@@ -26,10 +26,7 @@ LmHead::LmHead(Module& parent, std::string name, Embedding& embedding, bool tied
 Tensor LmHead::loss(const Tensor& hidden, const Tensor& labels) {
   if (layer_) return layer_->cross_entropy(hidden, labels);
   if (embedding_.is_sliced()) {
-    TensorRanks& ranks = *embedding_.tensor_ranks();
-    return autograd::linear_cross_entropy(ranks.enter(hidden), embedding_.weight(), labels, {},
-                                          autograd::HeadGradient::in_backward,
-                                          class_share(ranks, embedding_.weight()));
+    return shared_cross_entropy(*embedding_.tensor_ranks(), hidden, embedding_.weight(), labels);
   }
   return autograd::linear_cross_entropy(hidden, embedding_.weight(), labels);
 }

@@ -217,7 +217,7 @@ Tensor LoraAdapter::forward(const Tensor& x) {
 Tensor LoraAdapter::narrowed(const Tensor& x) {
   TensorRanks* ranks = layer_.tensor_ranks();
   const bool is_spread = layer_.options_.split == Split::columns && layer_.options_.spread;
-  if (ranks == nullptr || !is_spread) return down_.forward(x);
+  if (ranks == nullptr || !is_spread || ranks->fixes_slices()) return down_.forward(x);
   return autograd::linear(x, ranks->spread(autograd::value(down_.weight())));
 }
 

@@ -18,10 +18,19 @@
 // "Reducing Activation Recomputation"). Columns then take the tokens of all ranks, rows give each
 // rank its own: the bytes that travel are those of the sums. A parameter that works on own tokens
 // gets a part of its gradient on each rank: take own_weight() of it.
+//
+// Note [Ranks with fixed slices]
+// Sums over as many parts as there are ranks have other bits with another number of ranks. Where
+// fixes_slices(), layers are cut into more slices, as many for each number of ranks, one rank too:
+// Note [Fixed slices] in autograd/linear_slices.h. Layers then sum over slices by themselves:
+// linear layers and heads do. Calls that sum over ranks throw ConfigError.
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <vector>
 
+#include "autograd/linear_slices.h"
 #include "autograd/parameter.h"
 #include "autograd/weight.h"
 #include "tensor/tensor.h"
@@ -36,10 +45,15 @@ class TensorRanks {
 
   // Returns x, which is the same on every rank, as input for slices. In backward each slice gives a
   // part of x's gradient; the parts are summed over ranks.
-  virtual Tensor spread(const Tensor& x) = 0;
+  Tensor spread(const Tensor& x);
+  // The same where all parts of an element are zero but one, so that the order does not matter.
+  virtual Tensor spread_exactly(const Tensor& x) = 0;
   // The sum of the parts of all ranks, on every rank. Backward leaves the gradient as it is. Parts
   // are added in f32 over a fixed tree of ranks.
-  virtual Tensor sum(const Tensor& part) = 0;
+  Tensor sum(const Tensor& part);
+  virtual Tensor sum_exactly(const Tensor& part) = 0;  // likewise
+  // The same in place, of f32 (f64), without a gradient.
+  virtual void add_up(const Tensor& sum) = 0;
   // The same for shared tokens. x [B, T / size(), ...] -> [B, T, ...], and back. Each is the
   // gradient of the other, with sums as in sum(). gather_tokens() keeps x, and gathers again where
   // backward needs the result. Rank r has tokens [r T / size(), (r + 1) T / size()). Throw
@@ -56,15 +70,31 @@ class TensorRanks {
   // The input of sliced layers, and what they give: of all tokens, or of shared ones.
   Tensor enter(const Tensor& x) { return shares_tokens_ ? gather_tokens(x) : spread(x); }
   Tensor leave(const Tensor& part) { return shares_tokens_ ? sum_tokens(part) : sum(part); }
+  // leave(), where all parts of an element are zero but one.
+  Tensor leave_exactly(const Tensor& part) {
+    return shares_tokens_ ? sum_tokens(part) : sum_exactly(part);
+  }
 
   bool shares_tokens() const { return shares_tokens_; }
   void share_tokens(bool on) { shares_tokens_ = on; }
 
+  // Layers are cut into `count` slices, of which each rank has count / size().
+  void fix_slices(int count) { fixed_slices_ = count; }
+  bool fixes_slices() const { return fixed_slices_ > 0; }
+  int own_slices() const { return fixes_slices() ? fixed_slices_ / size() : 1; }
+  // This rank's part of features in `sections`, cut into slices. Null if they are not fixed.
+  std::shared_ptr<const autograd::LinearSlices> slices_of(const std::vector<int64_t>& sections,
+                                                          bool of_inputs);
+
  private:
+  void require_free_order() const;
+
   bool shares_tokens_ = false;
+  int fixed_slices_ = 0;
 };
 
-// ranks->enter(x); x without ranks.
+// ranks->enter(x), for layers with LinearOptions::spread; x without ranks, or where those layers
+// sum over fixed slices themselves.
 Tensor enter(TensorRanks* ranks, const Tensor& x);
 // A weight for own tokens. `ranks` may be null.
 autograd::Weight own_weight(TensorRanks* ranks, autograd::Parameter& weight);

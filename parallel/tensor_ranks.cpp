@@ -17,6 +17,7 @@
 #include "kernels/accumulate.h"
 #include "kernels/copy.h"
 #include "kernels/cross_entropy.h"
+#include "kernels/tree_sum.h"
 #include "parallel/token_runs.h"
 
 namespace zinc::parallel {
@@ -127,22 +128,23 @@ class JoinNode final : public autograd::Node {
 
 class CommTensorRanks final : public nn::TensorRanks {
  public:
-  explicit CommTensorRanks(comm::World& group) : group_(group) {}
-  int rank() const override { return group_.rank(); }
-  int size() const override { return group_.size(); }
+  explicit CommTensorRanks(comm::World* group) : group_(group) {}
+  int rank() const override { return group_ == nullptr ? 0 : group_->rank(); }
+  int size() const override { return group_ == nullptr ? 1 : group_->size(); }
 
-  Tensor spread(const Tensor& x) override {
-    if (!autograd::needs_gradient(x)) return x;
+  Tensor spread_exactly(const Tensor& x) override {
+    if (group_ == nullptr || !autograd::needs_gradient(x)) return x;
     Tensor y = x.detach();
-    const auto node = autograd::make_node<SpreadNode>(group_);
+    const auto node = autograd::make_node<SpreadNode>(*group_);
     node->add_input(x);
     node->set_output(y);
     return y;
   }
 
-  Tensor sum(const Tensor& part) override {
+  Tensor sum_exactly(const Tensor& part) override {
+    if (group_ == nullptr) return part;
     Tensor y = part.is_contiguous() && part.is_sole_owner() ? part.detach() : part.clone();
-    add_up(group_, y);
+    add_up(y);
     if (autograd::needs_gradient(part)) {
       const auto node = autograd::make_node<SumNode>();
       node->add_input(part);
@@ -151,17 +153,24 @@ class CommTensorRanks final : public nn::TensorRanks {
     return y;
   }
 
+  void add_up(const Tensor& sum) override {
+    if (group_ != nullptr) parallel::add_up(*group_, sum);
+  }
+
   Tensor gather_tokens(const Tensor& x) override {
+    if (group_ == nullptr) return x;
     const std::vector<Runs> runs = runs_of(size() * x.dim(1));
-    return with_history(x, runs, true, all_tokens(group_, x, runs));
+    return with_history(x, runs, true, all_tokens(*group_, x, runs));
   }
 
   Tensor sum_tokens(const Tensor& part) override {
+    if (group_ == nullptr) return part;
     const std::vector<Runs> runs = runs_of(part.dim(1));
-    return with_history(part, runs, false, sum_of_tokens(group_, part, runs));
+    return with_history(part, runs, false, sum_of_tokens(*group_, part, runs));
   }
 
   Tensor join(const Tensor& part, int64_t whole) override {
+    if (group_ == nullptr) return part;
     const int64_t rows = part.view().rows();
     // The first rank has the most; all send as many.
     const int64_t most = columns_of(whole, 0).count;
@@ -193,17 +202,24 @@ class CommTensorRanks final : public nn::TensorRanks {
 
   void combine_losses(const Tensor& lse, const Tensor& loss, const Tensor& labels) override {
     const autograd::NoGrad no_grad;
-    add_up(group_, loss);
-    const Tensor all = Tensor::empty(Shape{size(), lse.numel()}, lse.dtype());
-    gather(lse, all);
     const StreamRef compute = Context::current().compute();
+    const int64_t parts = loss.numel(), rows = labels.numel();
+    const Tensor first_loss = loss.narrow_view(0, 0, 1), first_lse = lse.narrow_view(0, 0, 1);
+    if (parts > 1) {
+      kernels::tree_sum({.in = loss.view().reshape(Shape{parts, 1}), .out = first_loss.view()},
+                        compute);
+    }
+    add_up(first_loss);
+    const Tensor all = Tensor::empty(Shape{size() * parts, rows}, lse.dtype());
+    gather(lse, all);
     const Tensor total = autograd::logsumexp(all, {0});
     const Tensor is_target = autograd::compare(autograd::CompareOp::ne, labels,
                                                static_cast<double>(kernels::kIgnoredLabel));
-    kernels::copy({.x = autograd::where(is_target, total, 0.0).view(), .y = lse.view()}, compute);
-    const Tensor sum = autograd::sum(lse);
-    kernels::accumulate(
-        {.x = sum.view().reshape(Shape{1}), .accumulator = loss.view().reshape(Shape{1})}, compute);
+    const Tensor of_targets = autograd::where(is_target, total, 0.0);
+    kernels::copy({.x = of_targets.view(), .y = first_lse.view().reshape(Shape{rows})}, compute);
+    const Tensor sum = autograd::sum(of_targets);
+    kernels::accumulate({.x = sum.view().reshape(Shape{1}), .accumulator = first_loss.view()},
+                        compute);
   }
 
  private:
@@ -219,18 +235,21 @@ class CommTensorRanks final : public nn::TensorRanks {
   }
   Tensor with_history(const Tensor& x, const std::vector<Runs>& runs, bool gathers, Tensor y) {
     if (!autograd::needs_gradient(x)) return y;
-    const auto node = autograd::make_node<TokensNode>(group_, runs, gathers);
+    const auto node = autograd::make_node<TokensNode>(*group_, runs, gathers);
     node->add_input(x);
     if (gathers) node->save(x);
     node->set_output(y);
     return y;
   }
-  void gather(const Tensor& mine, const Tensor& all) { gather_over(group_, mine, all); }
+  void gather(const Tensor& mine, const Tensor& all) {
+    if (group_ != nullptr) return gather_over(*group_, mine, all);
+    kernels::copy({.x = mine.view(), .y = all.view()}, Context::current().compute());
+  }
   TensorSlice::Piece columns_of(int64_t whole, int rank) const {
     return TensorSlice::of(Shape{whole}, 0, {whole}, rank, size()).pieces.front();
   }
 
-  comm::World& group_;
+  comm::World* group_;  // null: one rank
 };
 
 class PartOfSlot final : public autograd::SavedSlot {
@@ -288,13 +307,13 @@ std::unique_ptr<autograd::SavedTensorStore> share_saved(comm::World& group,
   return std::make_unique<PartOfStore>(group, inner);
 }
 
-std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World& group) {
+std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World* group) {
   return std::make_unique<CommTensorRanks>(group);
 }
 
 void share_layers(nn::Module& model, nn::TensorRanks* ranks) {
   model.share_over(ranks);
-  if (ranks == nullptr) return;
+  if (ranks == nullptr || ranks->size() == 1) return;
   const auto parameters = model.parameters();
   const bool is_sliced =
       std::any_of(parameters.begin(), parameters.end(),

@@ -10,10 +10,10 @@
 
 namespace zinc::parallel {
 
-// `group` must outlive the result. Sums allocate from the current context (Label::communication)
-// and are queued on its compute stream. On another device than the group's, as when a step is
-// recorded, they only allocate.
-std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World& group);
+// `group` must outlive the result; null: a rank of its own. Sums allocate from the current context
+// (Label::communication) and are queued on its compute stream. On another device than the group's,
+// as when a step is recorded, they only allocate.
+std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World* group);
 
 // Makes `ranks` share the model's layers. Null: each rank has whole layers. Throws ConfigError if
 // no layer of the model says how it is sliced, and whatever the layers throw.

@@ -107,11 +107,24 @@ comm::World& checked(comm::World& world, const EngineConfig& config, bool dynami
                           world.tensor() != nullptr ? "tensor" : "sequence",
                           " yet; leave one out"));
   }
-  if (config.determinism == Determinism::world &&
-      !std::has_single_bit(static_cast<unsigned>(world.shards().size()))) {
-    throw ConfigError(str("\"determinism\": \"world\" needs a power of two of data ranks",
-                          world.sequence() != nullptr ? " x sequence ranks" : "", ", not ",
-                          world.shards().size()));
+  if (config.determinism == Determinism::mesh) {
+    if (world.sequence() != nullptr) {
+      throw ConfigError(
+          "\"determinism\": \"mesh\" does not go with zinc.mesh.sequence: sums follow its ranks; "
+          "take \"world\", or sequence 1");
+    }
+    const int ranks = world.tensor() == nullptr ? 1 : world.tensor()->size();
+    if (kFixedSlices % ranks != 0) {
+      throw ConfigError(str("\"determinism\": \"mesh\" cuts layers into ", kFixedSlices,
+                            " slices, which ", ranks,
+                            " tensor ranks cannot share; take zinc.mesh.tensor 1, 2 or 4, or "
+                            "\"determinism\": \"world\""));
+    }
+  }
+  if (config.spans_worlds() && !std::has_single_bit(static_cast<unsigned>(world.shards().size()))) {
+    throw ConfigError(str(
+        "\"determinism\": \"", name_of(config.determinism), "\" needs a power of two of data ranks",
+        world.sequence() != nullptr ? " x sequence ranks" : "", ", not ", world.shards().size()));
   }
   if (config.cuda_graph && !world.context().device().is_cuda()) {
     throw ConfigError("\"cuda_graph\": true needs a GPU: leave it out, or take --device cuda");
@@ -316,7 +329,11 @@ class EvaluationScope {
 class SharedModel {
  public:
   SharedModel(nn::Model& model, comm::World& world, const EngineConfig& config) : model_(model) {
-    if (world.tensor() != nullptr) tensor_ = parallel::make_tensor_ranks(*world.tensor());
+    const bool fixes_slices = config.determinism == Determinism::mesh;
+    if (world.tensor() != nullptr || fixes_slices) {
+      tensor_ = parallel::make_tensor_ranks(world.tensor());
+      tensor_->fix_slices(fixes_slices ? kFixedSlices : 0);
+    }
     if (world.sequence() != nullptr) {
       sequence_ = parallel::make_sequence_ranks(*world.sequence(), config.sequence_exchange);
     }

@@ -8,7 +8,17 @@
 
 namespace zinc::zero {
 
-std::string_view name_of(Determinism value) { return value == Determinism::run ? "run" : "world"; }
+std::string_view name_of(Determinism value) {
+  switch (value) {
+    case Determinism::run:
+      return "run";
+    case Determinism::world:
+      return "world";
+    case Determinism::mesh:
+      return "mesh";
+  }
+  return "?";
+}
 
 std::string_view name_of(ReduceSchedule value) {
   return value == ReduceSchedule::boundary ? "boundary" : "micro_step";
@@ -62,8 +72,9 @@ void check_graph(const EngineConfig& config, const Check& check) {
   const std::string graph = "\"cuda_graph\": true ";
   check(config.zero.stage >= 2 || config.reduce_schedule() == ReduceSchedule::boundary,
         graph + "needs \"reduce_schedule\": \"boundary\" on stages 0 and 1");
-  check(config.determinism != Determinism::world && config.pass_order == PassOrder::horizontal,
-        graph + "does not work with \"determinism\": \"world\" or \"schedule\": \"vertical\"");
+  check(!config.spans_worlds() && config.pass_order == PassOrder::horizontal,
+        str(graph, "does not work with \"determinism\": \"", name_of(config.determinism),
+            "\" or \"schedule\": \"vertical\""));
   check(config.zero.offload_optimizer.device == OffloadDevice::none,
         graph + "does not work with offload_optimizer");
   check(config.zero.offload_param.device == OffloadDevice::none,
@@ -125,12 +136,11 @@ void check_gradient_offload(const EngineConfig& config, const Check& check) {
       optimizer == OffloadDevice::nvme,
       str(offload, "needs offload_optimizer with \"device\": \"nvme\", not \"", name_of(optimizer),
           "\": its nvme_path takes the gradients, and the update reads them with the states"));
-  check(config.determinism != Determinism::world ||
-            config.batch.accumulation == config.batches_together(),
-        offload +
-            "does not work with \"determinism\": \"world\" and gradient accumulation, which keep "
-            "several partial sums of every gradient between micro-batches: add \"schedule\": "
-            "\"vertical\", or leave gradient_offload out");
+  check(
+      !config.spans_worlds() || config.batch.accumulation == config.batches_together(),
+      str(offload, "does not work with \"determinism\": \"", name_of(config.determinism),
+          "\" and gradient accumulation, which keep several partial sums of every gradient "
+          "between micro-batches: add \"schedule\": \"vertical\", or leave gradient_offload out"));
 }
 
 }  // namespace
@@ -203,16 +213,20 @@ void validate(const EngineConfig& config) {
         "partition_activations keeps parts of inputs that are the same on all tensor ranks, and "
         "with tensor_sequence_parallel each has its own already: give one");
   check(inputs.buffer_count > 0, "activation_offload's buffer_count must be positive");
-  if (config.determinism == Determinism::world) {
+  if (config.spans_worlds()) {
+    const std::string what = str("\"determinism\": \"", name_of(config.determinism), "\" ");
     check(gradient.reduce_algorithm == ReduceAlgorithm::ordered,
-          "\"determinism\": \"world\" needs \"reduce_algorithm\": \"ordered\"");
+          what + "needs \"reduce_algorithm\": \"ordered\"");
     check(!gradient.accumulation_dtype || *gradient.accumulation_dtype == DType::f32,
-          "\"determinism\": \"world\" keeps sums in f32: leave out grad_accum_dtype");
+          what + "keeps sums in f32: leave out grad_accum_dtype");
     check(!gradient.reduce_schedule || *gradient.reduce_schedule == ReduceSchedule::micro_step,
-          "\"determinism\": \"world\" reduces after every micro-batch: reduce_schedule must be "
-          "micro_step");
+          what + "reduces after every micro-batch: reduce_schedule must be micro_step");
     check(gradient.loss_reduction == LossReduction::tokens,
-          "\"determinism\": \"world\" needs \"loss_reduction\": \"tokens\"");
+          what + "needs \"loss_reduction\": \"tokens\"");
+    check(config.determinism != Determinism::mesh || !config.tensor_sequence_parallel,
+          what +
+              "does not go with tensor_sequence_parallel: parts of tokens follow the number of "
+              "ranks");
   }
   check(config.pass_order == PassOrder::horizontal || !gradient.reduce_schedule ||
             *gradient.reduce_schedule == ReduceSchedule::micro_step,

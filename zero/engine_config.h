@@ -48,7 +48,11 @@ struct PrecisionConfig {
 enum class Determinism : uint8_t {
   run,    // same bits for one world size
   world,  // same bits for every power-of-two world size with the same micro-batches per step
+  mesh,   // likewise, and for 1, 2 and 4 tensor ranks: Note [Ranks with fixed slices] in
+          // nn/tensor_ranks.h
 };
+inline constexpr int kFixedSlices = 4;  // of sliced layers, with Determinism::mesh
+
 // When gradients travel.
 enum class ReduceSchedule : uint8_t {
   boundary,    // once per optimizer step, at its last micro-batch; stages 0 and 1 only
@@ -86,7 +90,7 @@ enum class PipelinePartition : uint8_t {
   parameters,  // trained weights
 };
 
-std::string_view name_of(Determinism value);        // "run", "world"
+std::string_view name_of(Determinism value);        // "run", "world", "mesh"
 std::string_view name_of(ReduceSchedule value);     // "boundary", "micro_step"
 std::string_view name_of(ReduceAlgorithm value);    // "ordered", "native"
 std::string_view name_of(LossReduction value);      // "tokens", "micro_batch"
@@ -235,9 +239,11 @@ struct EngineConfig {
   int64_t batches_per_call() const {
     return pipeline.ranks > 1 ? batch.accumulation : batches_together();
   }
+  // Whether bits are those of other numbers of ranks too.
+  bool spans_worlds() const { return determinism != Determinism::run; }
   // The value in force.
   ReduceSchedule reduce_schedule() const {
-    if (determinism == Determinism::world || pass_order == PassOrder::vertical) {
+    if (spans_worlds() || pass_order == PassOrder::vertical) {
       return ReduceSchedule::micro_step;
     }
     return gradient.reduce_schedule.value_or(zero.stage <= 1 ? ReduceSchedule::boundary

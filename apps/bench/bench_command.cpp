@@ -205,8 +205,10 @@ int bench_train(BenchArguments options) {
   options.train.tuning = tuning_of(options.tuning);
   options.train.determinism.clear();
   for (const std::string& word : options.determinism) {
-    options.train.determinism.push_back(word == "world" ? zero::Determinism::world
-                                                        : zero::Determinism::run);
+    for (const auto value :
+         {zero::Determinism::run, zero::Determinism::world, zero::Determinism::mesh}) {
+      if (word == zero::name_of(value)) options.train.determinism.push_back(value);
+    }
   }
   TraceRecorder recorder;
   comm::ConnectOptions connect{.device = parse_device(options.device),
@@ -390,9 +392,9 @@ void add_bench_command(CLI::App& app, Action& action) {
       ->check(CLI::Range(0, 3));
   train
       ->add_option("--determinism", options->determinism,
-                   "run or world, or both: each stage once with each (default run)")
+                   "run, world or mesh, or several: each stage once with each (default run)")
       ->delimiter(',')
-      ->check(CLI::IsMember({"run", "world"}));
+      ->check(CLI::IsMember({"run", "world", "mesh"}));
   train->add_option("--trace", options->trace, "Write a trace to FILE.rank<r> while measuring");
   train->add_option("--kernel-times", options->kernel_times,
                     "On a GPU: write the time of each kernel of the last step to a CSV file, by "

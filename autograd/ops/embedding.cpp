@@ -17,6 +17,7 @@ class EmbeddingNode final : public Node {
   explicit EmbeddingNode(const EmbeddingOptions& options)
       : start_(options.start),
         ignored_id_(options.ignored_id),
+        allows_absent_(options.allows_absent),
         has_positions_(options.positions.defined()) {}
   std::string_view name() const override { return "embedding"; }
 
@@ -27,23 +28,24 @@ class EmbeddingNode final : public Node {
       const GradientTarget target = pass.weight_gradient(1);
       if (has_positions_) {
         const Tensor positions = pass.take_saved(1);
-        sum_rows(positions.view(), dy, target, -1);
+        sum_rows(positions.view(), dy, target, -1, false);
       } else {
         sum_positions(ids.dim(-1), dy, target);
       }
     }
     if (pass.weight_needs(0)) {
-      sum_rows(ids.view(), dy, pass.weight_gradient(0), ignored_id_);
+      sum_rows(ids.view(), dy, pass.weight_gradient(0), ignored_id_, allows_absent_);
     }
   }
 
  private:
   static void sum_rows(const ConstView& ids, const Tensor& dy, const GradientTarget& target,
-                       int64_t ignored_id) {
+                       int64_t ignored_id, bool allows_absent) {
     const Tensor workspace =
         Tensor::empty(Shape{kernels::embedding_backward_workspace_bytes(ids.numel())}, DType::u8,
                       Label::workspace);
     kernels::embedding_backward({.ids = ids,
+                                 .allows_absent = allows_absent,
                                  .dy = dy.view(),
                                  .dtable = target.view,
                                  .accumulate = target.accumulate,
@@ -73,6 +75,7 @@ class EmbeddingNode final : public Node {
 
   int64_t start_;
   int64_t ignored_id_;
+  bool allows_absent_;
   bool has_positions_;
 };
 
@@ -99,6 +102,7 @@ Tensor embedding(const Tensor& ids, const Weight& table, const Weight& position_
     const WeightValue rows = table.acquire();
     const WeightValue positions = position_table.acquire();
     kernels::embedding_forward({.ids = ids.view(),
+                                .allows_absent = options.allows_absent,
                                 .table = rows.view(),
                                 .position_table = positions.view(),
                                 .positions = view_or_absent(options.positions),

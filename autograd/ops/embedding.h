@@ -12,6 +12,9 @@ struct EmbeddingOptions {
   Tensor positions;   // shape and dtype of ids; undefined: start + place in the last dimension
   int64_t start = 0;  // where `positions` is undefined
   int64_t ignored_id = -1;  // tokens with this id add nothing to the table's gradient; -1: none
+  // Ids may be -1: tokens whose row is in another part of the table. Their rows are zero, and they
+  // add nothing. Not with a position table.
+  bool allows_absent = false;
 };
 
 // y[i,:] = table[ids[i],:] + position_table[position(i),:]

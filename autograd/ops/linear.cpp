@@ -1,5 +1,6 @@
 #include "autograd/ops/linear.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "autograd/backward_pass.h"
@@ -37,6 +38,15 @@ void activation_backward(Activation activation, const ConstView& z, const ConstV
                          compute_stream());
 }
 
+bool is_cut_by_inputs(const LinearOptions& options) {
+  return options.slices != nullptr && options.slices->of_inputs;
+}
+
+// The dimension of the weight along which it is cut.
+int cut_of_weight(const LinearOptions& options) {
+  return is_cut_by_inputs(options) == (options.layout == WeightLayout::out_in) ? 1 : 0;
+}
+
 class LinearNode final : public Node {
  public:
   explicit LinearNode(const LinearOptions& options) : options_(options) {}
@@ -56,12 +66,14 @@ class LinearNode final : public Node {
     // Where weights wait for ranks, those get dx as soon as they can.
     if (pass.hides_weights()) give_input_gradient(pass, dz);
     if (pass.weight_needs(1)) {
-      pass.make_weight_gradient(1, [dz](const GradientTarget& db) { bias_backward(dz, db); });
+      pass.make_weight_gradient(1, [dz, options = options_](const GradientTarget& db) {
+        bias_backward(options, dz, db);
+      });
     }
     if (pass.weight_needs(0)) {
       pass.make_weight_gradient(
-          0, [dz, x = pass.take_saved(0), layout = options_.layout](const GradientTarget& dw) {
-            weight_backward(layout, x, dz, dw);
+          0, [dz, x = pass.take_saved(0), options = options_](const GradientTarget& dw) {
+            weight_backward(options, x, dz, dw);
           });
     }
     if (!pass.hides_weights()) give_input_gradient(pass, std::move(dz));
@@ -81,46 +93,63 @@ class LinearNode final : public Node {
     Tensor dx = pass.gradient_memory(0);
     {
       const WeightValue weight = pass.weight(0);
-      kernels::gemm({.a = as_matrix("linear", ConstView(dz.view())),
-                     .b = weight.view(),
-                     .bias = {},
-                     .activation_input = {},
-                     .c = as_matrix("linear", dx.view()),
-                     .pre_activation = {},
-                     .transpose_b = options_.layout == WeightLayout::in_out},
-                    compute_stream());
+      const bool by_inputs = is_cut_by_inputs(options_);
+      gemm({.whole = {.a = as_matrix("linear", ConstView(dz.view())),
+                      .b = weight.view(),
+                      .bias = {},
+                      .activation_input = {},
+                      .c = as_matrix("linear", dx.view()),
+                      .pre_activation = {},
+                      .transpose_b = options_.layout == WeightLayout::in_out},
+            .a = by_inputs ? -1 : 1,
+            .b = cut_of_weight(options_),
+            .c = by_inputs ? 1 : -1},
+           options_.slices.get());
     }
     dz = {};
     pass.give(0, std::move(dx));
   }
-  static void bias_backward(const Tensor& dz, const GradientTarget& db) {
-    kernels::reduce({.op = kernels::ReduceOp::sum,
-                     .over = kernels::ReduceOver::leading,
-                     .x = as_matrix("linear", ConstView(dz.view())),
-                     .y = db.view,
-                     .accumulate = db.accumulate},
-                    compute_stream());
+  static void bias_backward(const LinearOptions& options, const Tensor& dz,
+                            const GradientTarget& db) {
+    const ConstView rows = as_matrix("linear", ConstView(dz.view()));
+    const auto sum = [&](const TensorSlice::Piece& piece) {
+      kernels::reduce({.op = kernels::ReduceOp::sum,
+                       .over = kernels::ReduceOver::leading,
+                       .x = rows.narrow(1, piece.begin, piece.count),
+                       .y = db.view.narrow(0, piece.begin, piece.count),
+                       .accumulate = db.accumulate},
+                      compute_stream());
+    };
+    if (options.slices == nullptr) return sum({0, rows.dim(1)});
+    for (const auto& slice : options.slices->slices) std::ranges::for_each(slice, sum);
   }
-  static void weight_backward(WeightLayout layout, const Tensor& x, const Tensor& dz,
+  static void weight_backward(const LinearOptions& options, const Tensor& x, const Tensor& dz,
                               const GradientTarget& dw) {
-    const bool out_in = layout == WeightLayout::out_in;
+    const bool out_in = options.layout == WeightLayout::out_in;
     const ConstView x_matrix = as_matrix("linear", ConstView(x.view()));
     const ConstView dz_matrix = as_matrix("linear", ConstView(dz.view()));
-    kernels::gemm({.a = out_in ? dz_matrix : x_matrix,
-                   .b = out_in ? x_matrix : dz_matrix,
-                   .bias = {},
-                   .activation_input = {},
-                   .c = dw.view,
-                   .pre_activation = {},
-                   .transpose_a = true,
-                   .beta = dw.accumulate ? 1.0 : 0.0},
-                  compute_stream());
+    const int cut = cut_of_weight(options);
+    gemm({.whole = {.a = out_in ? dz_matrix : x_matrix,
+                    .b = out_in ? x_matrix : dz_matrix,
+                    .bias = {},
+                    .activation_input = {},
+                    .c = dw.view,
+                    .pre_activation = {},
+                    .transpose_a = true,
+                    .beta = dw.accumulate ? 1.0 : 0.0},
+          .a = cut == 0 ? 1 : -1,
+          .b = cut == 1 ? 1 : -1,
+          .c = cut},
+         options.slices.get());
   }
 
   LinearOptions options_;
 };
 
-void check(const Tensor& x, const Weight& weight, const Weight& bias, int64_t in, int64_t out) {
+void check(const Tensor& x, const Weight& weight, const Weight& bias, int64_t in, int64_t out,
+           const LinearOptions& options) {
+  require(!is_cut_by_inputs(options) || (!bias && options.activation == Activation::none),
+          "linear: bias and activation come behind the sum over slices of inputs");
   require(x.rank() >= 1 && x.dim(-1) == in, "linear: x of shape ", x.shape(),
           " must have rows of length ", in, " for ", weight);
   require(weight.dtype() == x.dtype(), "linear: the weight is ", weight.dtype(), ", x is ",
@@ -139,7 +168,7 @@ Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias,
   const bool out_in = options.layout == WeightLayout::out_in;
   const int64_t in = weight.dim(out_in ? 1 : 0);
   const int64_t out = weight.dim(out_in ? 0 : 1);
-  check(x, weight, bias, in, out);
+  check(x, weight, bias, in, out, options);
   Shape shape = x.shape();
   shape.set(shape.rank() - 1, out);
   const bool records = needs_gradient(x, weight, bias);
@@ -151,15 +180,19 @@ Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias,
   {
     const WeightValue w = weight.acquire();
     const WeightValue b = bias.acquire();
-    kernels::gemm({.a = as_matrix("linear", ConstView(x.view())),
-                   .b = w.view(),
-                   .bias = b.view(),
-                   .activation_input = {},
-                   .c = as_matrix("linear", y.view()),
-                   .pre_activation = z.defined() ? as_matrix("linear", z.view()) : View(),
-                   .transpose_b = out_in,
-                   .activation = options.activation},
-                  compute_stream());
+    const bool by_inputs = is_cut_by_inputs(options);
+    gemm({.whole = {.a = as_matrix("linear", ConstView(x.view())),
+                    .b = w.view(),
+                    .bias = b.view(),
+                    .activation_input = {},
+                    .c = as_matrix("linear", y.view()),
+                    .pre_activation = z.defined() ? as_matrix("linear", z.view()) : View(),
+                    .transpose_b = out_in,
+                    .activation = options.activation},
+          .a = by_inputs ? 1 : -1,
+          .b = cut_of_weight(options),
+          .c = by_inputs ? -1 : 1},
+         options.slices.get());
   }
   if (records) {
     auto node = make_node<LinearNode>(options);

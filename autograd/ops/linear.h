@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
+#include "autograd/linear_slices.h"
 #include "autograd/weight.h"
 #include "kernels/gemm.h"
 #include "tensor/tensor.h"
@@ -19,6 +21,9 @@ enum class WeightLayout : uint8_t {
 struct LinearOptions {
   WeightLayout layout = WeightLayout::out_in;
   Activation activation = Activation::none;  // in the epilogue of the product
+  // Weight and bias are parts of a layer, cut as these say; null: whole. Of inputs: without bias
+  // and activation. Result and gradients are those of the whole layer.
+  std::shared_ptr<const LinearSlices> slices{};
 };
 
 // x: [..., in] f64 | f32 | bf16 | f16, rows at one stride. weight: as `layout` says; bias: [out],

@@ -75,11 +75,21 @@ class ReadyGradientNode final : public Node {
   LossGradient expected_;
 };
 
+template <class V>
+V part_of(const V& view, const TensorSlice::Piece& piece) {
+  return view ? view.narrow(0, piece.begin, piece.count) : view;
+}
+
+kernels::ClassSlice slice_of(const ClassShare& share, const TensorSlice::Piece& piece) {
+  if (share.is_whole()) return {};
+  return {.first = share.slice.first + piece.begin, .total = share.slice.total};
+}
+
 // Saved: hidden, labels, lse.
 class RecomputedGradientNode final : public Node {
  public:
-  RecomputedGradientNode(double smoothing, const kernels::ClassSlice& slice)
-      : smoothing_(smoothing), slice_(slice) {}
+  RecomputedGradientNode(double smoothing, const ClassShare& share)
+      : smoothing_(smoothing), share_(share) {}
   std::string_view name() const override { return kOp; }
 
   void backward(BackwardPass& pass) override {
@@ -94,22 +104,35 @@ class RecomputedGradientNode final : public Node {
     if (pass.weight_needs(1)) dbias = pass.weight_gradient(1);
     if (pass.weight_needs(0)) dweight = pass.weight_gradient(0);
     const Tensor separate_dbias = accumulate_apart(dweight, dbias);
+    const View dbias_here = separate_dbias.defined() ? separate_dbias.view() : dbias.view;
     Tensor dhidden;
     if (pass.needs(0)) dhidden = pass.gradient_memory(0);
-    kernels::linear_cross_entropy_backward(
-        {.hidden = as_matrix(kOp, ConstView(hidden.view())),
-         .weight = weight.view(),
-         .bias = bias.view(),
-         .labels = labels.view(),
-         .lse = lse.view(),
-         .dloss = dloss.view(),
-         .dhidden = dhidden.defined() ? as_matrix(kOp, dhidden.view()) : View(),
-         .dweight = dweight.view,
-         .dbias = separate_dbias.defined() ? separate_dbias.view() : dbias.view,
-         .accumulate_dweight = dweight.view ? dweight.accumulate : dbias.accumulate,
-         .smoothing = smoothing_,
-         .slice = slice_},
-        compute_stream());
+    const auto of_classes = [&](const TensorSlice::Piece& piece, const View& to) {
+      kernels::linear_cross_entropy_backward(
+          {.hidden = as_matrix(kOp, ConstView(hidden.view())),
+           .weight = part_of(weight.view(), piece),
+           .bias = part_of(bias.view(), piece),
+           .labels = labels.view(),
+           .lse = lse.view(),
+           .dloss = dloss.view(),
+           .dhidden = to,
+           .dweight = part_of(dweight.view, piece),
+           .dbias = part_of(dbias_here, piece),
+           .accumulate_dweight = dweight.view ? dweight.accumulate : dbias.accumulate,
+           .smoothing = smoothing_,
+           .slice = slice_of(share_, piece)},
+          compute_stream());
+    };
+    const View to = dhidden.defined() ? as_matrix(kOp, dhidden.view()) : View();
+    if (share_.slices == nullptr) {
+      of_classes({0, weight.view().dim(0)}, to);
+    } else if (to) {
+      share_.slices->sum_to(to, [&](size_t slice, const View& part) {
+        of_classes(share_.slices->slices[slice].front(), part);
+      });
+    } else {
+      for (const auto& slice : share_.slices->slices) of_classes(slice.front(), {});
+    }
     if (separate_dbias.defined()) {
       kernels::accumulate(
           {.x = separate_dbias.view(), .accumulator = dbias.view, .overwrite = !dbias.accumulate},
@@ -127,8 +150,14 @@ class RecomputedGradientNode final : public Node {
   }
 
   double smoothing_;
-  kernels::ClassSlice slice_;
+  ClassShare share_;
 };
+
+// The first of several, without the memory of the others.
+Tensor first_of(const Tensor& several, const Shape& shape) {
+  const Tensor first = several.narrow_view(0, 0, 1);
+  return (several.dim(0) > 1 ? first.clone() : first).reshape_view(shape);
+}
 
 void check(const Tensor& hidden, const Weight& weight, const Tensor& labels, const Weight& bias) {
   require(static_cast<bool>(weight) && weight.rank() == 2, kOp, ": the weight must be a matrix");
@@ -151,12 +180,14 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
   const DType dtype = hidden.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const ConstView rows = as_matrix(kOp, ConstView(hidden.view()));
   const bool records = needs_gradient(hidden, weight, bias);
-  const bool in_forward = records && gradient == HeadGradient::in_forward &&
-                          dtype != DType::f64 && share.is_whole();
+  const bool in_forward =
+      records && gradient == HeadGradient::in_forward && dtype != DType::f64 && share.is_whole();
   const LossGradient expected = Mode::current().expected_loss_gradient;
   const double smoothing = LabelSmoothing::current();
 
-  Tensor loss = Tensor::empty(Shape{}, dtype);
+  const int64_t parts =
+      share.slices == nullptr ? 1 : static_cast<int64_t>(share.slices->slices.size());
+  Tensor losses = Tensor::empty(Shape{parts}, dtype);
   Tensor lse;
   Tensor dhidden;
   Tensor dweight;
@@ -170,7 +201,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
       dbias = Tensor::empty(bias.shape(), bias.dtype(), Label::gradients);
     }
   } else if (records || !share.is_whole()) {
-    lse = Tensor::empty(Shape{labels.numel()}, dtype);
+    lse = Tensor::empty(Shape{parts, labels.numel()}, dtype);
   }
   {
     const WeightValue w = weight.acquire();
@@ -181,7 +212,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
            .weight = w.view(),
            .bias = b.view(),
            .labels = flat_labels.view(),
-           .loss = loss.view(),
+           .loss = losses.view(),
            .dhidden = dhidden.defined() ? as_matrix(kOp, dhidden.view()) : View(),
            .dweight = view_or_absent(dweight),
            .dbias = view_or_absent(dbias),
@@ -192,22 +223,31 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
            .smoothing = smoothing},
           compute_stream());
     } else {
-      kernels::linear_cross_entropy_forward({.hidden = rows,
-                                             .weight = w.view(),
-                                             .bias = b.view(),
-                                             .labels = flat_labels.view(),
-                                             .loss = loss.view(),
-                                             .lse = view_or_absent(lse),
-                                             .smoothing = smoothing,
-                                             .slice = share.slice},
-                                            compute_stream());
+      for (int64_t i = 0; i < parts; ++i) {
+        const TensorSlice::Piece piece = share.slices == nullptr
+                                             ? TensorSlice::Piece{0, weight.dim(0)}
+                                             : share.slices->slices[static_cast<size_t>(i)].front();
+        kernels::linear_cross_entropy_forward(
+            {.hidden = rows,
+             .weight = part_of(w.view(), piece),
+             .bias = part_of(b.view(), piece),
+             .labels = flat_labels.view(),
+             .loss = losses.view().narrow(0, i, 1),
+             .lse =
+                 lse.defined() ? lse.view().narrow(0, i, 1).reshape(Shape{labels.numel()}) : View(),
+             .smoothing = smoothing,
+             .slice = slice_of(share, piece)},
+            compute_stream());
+      }
     }
   }
-  if (!share.is_whole()) share.combine(lse, loss, flat_labels);
+  if (!share.is_whole()) share.combine(lse, losses, flat_labels);
+  Tensor loss = first_of(losses, Shape{});
   if (!records) return loss;
+  if (lse.defined()) lse = first_of(lse, Shape{labels.numel()});
   const std::shared_ptr<Node> node =
       in_forward ? std::static_pointer_cast<Node>(make_node<ReadyGradientNode>(expected))
-                 : make_node<RecomputedGradientNode>(smoothing, share.slice);
+                 : make_node<RecomputedGradientNode>(smoothing, share);
   node->add_input(hidden);
   node->add_weight(weight, !in_forward);
   node->add_weight(bias, !in_forward);

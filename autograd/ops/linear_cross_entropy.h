@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 
+#include "autograd/linear_slices.h"
 #include "autograd/weight.h"
 #include "kernels/cross_entropy.h"
 #include "tensor/tensor.h"
@@ -27,9 +29,13 @@ enum class HeadGradient : uint8_t {
 // Where `weight` has the rows of some classes alone and others hold the rest: kernels::ClassSlice.
 struct ClassShare {
   kernels::ClassSlice slice{};
-  // Turns lse [N] and loss [] of this slice into those of all classes, in place, as work issued to
-  // the compute stream. labels: [N]; rows of kIgnoredLabel have lse 0.
+  // Turns lse [P, N] and loss [P] of P slices that are here into those of all classes, in the first
+  // row of each, as work issued to the compute stream. labels: [N]; rows of kIgnoredLabel have lse
+  // 0.
   std::function<void(const Tensor& lse, const Tensor& loss, const Tensor& labels)> combine{};
+  // The classes that are here are cut into slices: Note [Fixed slices] in
+  // autograd/linear_slices.h. Null: they are one.
+  std::shared_ptr<const LinearSlices> slices{};
   bool is_whole() const { return slice.total == 0; }
 };
 
@@ -38,7 +44,8 @@ struct ClassShare {
 // hidden: [..., C] f64 | f32 | bf16 | f16, rows at one stride; weight: [V, C]; bias: [V], may be
 // absent; dtype of hidden. labels: i32 | i64, contiguous, one for every row, -100: none.
 // Deterministic; without gradients only the loss is computed. With a share of the classes the
-// head's gradient is made in_backward, and hidden's is this slice's part of a sum.
+// head's gradient is made in_backward, and hidden's is this rank's part of a sum; with
+// ClassShare::slices it is the sum.
 Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Tensor& labels,
                             const Weight& bias = {},
                             HeadGradient gradient = HeadGradient::in_forward,

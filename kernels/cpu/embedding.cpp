@@ -11,8 +11,12 @@ namespace {
 
 void copy_row(const EmbeddingForward& args, int64_t row, int64_t i, bool past) {
   const int64_t bytes = args.table.dim(1) * size_of(args.table.dtype());
-  copy_bytes(static_cast<std::byte*>(args.y.data()) + i * bytes,
-             static_cast<const std::byte*>(args.table.data()) + row * bytes, bytes, past);
+  auto* to = static_cast<std::byte*>(args.y.data()) + i * bytes;
+  if (row == kAbsentRow) {
+    std::fill_n(to, bytes, std::byte{0});
+    return;
+  }
+  copy_bytes(to, static_cast<const std::byte*>(args.table.data()) + row * bytes, bytes, past);
 }
 
 void add_position(const EmbeddingForward& args, int64_t row, int64_t position, int64_t i) {
@@ -30,7 +34,7 @@ void add_position(const EmbeddingForward& args, int64_t row, int64_t position, i
 
 void embedding_forward(const EmbeddingForward& args) {
   constexpr auto kOp = "embedding";
-  require_rows(kOp, "ids", args.ids, args.table.dim(0));
+  require_rows(kOp, "ids", args.ids, args.table.dim(0), args.allows_absent);
   if (args.position_table && args.positions) {
     require_rows(kOp, "positions", args.positions, args.position_table.dim(0));
   }
@@ -43,7 +47,8 @@ void embedding_forward(const EmbeddingForward& args) {
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = id_at(args.ids, i);
       if (i + ahead < end) {
-        prefetch_row(table + id_at(args.ids, i + ahead) * row_bytes, row_bytes);
+        const int64_t next = id_at(args.ids, i + ahead);
+        if (next != kAbsentRow) prefetch_row(table + next * row_bytes, row_bytes);
       }
       if (!args.position_table) {
         copy_row(args, row, i, past);
@@ -59,7 +64,7 @@ void embedding_forward(const EmbeddingForward& args) {
 
 void embedding_backward(const EmbeddingBackward& args) {
   const int64_t rows = args.dtable.dim(0);
-  require_rows("embedding_backward", "ids", args.ids, rows);
+  require_rows("embedding_backward", "ids", args.ids, rows, args.allows_absent);
   const RowAdding plan{.order = order_by_row(args.ids, rows, args.workspace),
                        .rows = rows,
                        .cols = args.dtable.dim(1),

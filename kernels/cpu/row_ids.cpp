@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "kernels/embedding.h"
+
 namespace zinc::kernels {
 
 int64_t row_order_workspace_bytes(int64_t n) {
@@ -37,9 +39,11 @@ int64_t id_at(const ConstView& ids, int64_t i) {
   return ids.dtype() == DType::i32 ? ids.data_as<int32_t>()[i] : ids.data_as<int64_t>()[i];
 }
 
-void require_rows(std::string_view op, std::string_view name, const ConstView& ids, int64_t rows) {
+void require_rows(std::string_view op, std::string_view name, const ConstView& ids, int64_t rows,
+                  bool allows_absent) {
   for (int64_t i = 0; i < ids.numel(); ++i) {
     const int64_t id = id_at(ids, i);
+    if (allows_absent && id == kAbsentRow) continue;
     require(id >= 0 && id < rows, op, ": ", name, "[", i, "] is ", id, ", outside [0, ", rows, ")");
   }
 }
@@ -49,9 +53,10 @@ std::span<const RowPlace> order_by_row(const ConstView& ids, int64_t rows, const
   auto* from = static_cast<RowPlace*>(workspace.data());
   RowPlace* to = from + n;
   for (int64_t i = 0; i < n; ++i) {
-    from[i] = {static_cast<uint32_t>(id_at(ids, i)), static_cast<uint32_t>(i)};
+    const int64_t id = id_at(ids, i);
+    from[i] = {static_cast<uint32_t>(id < 0 ? rows : id), static_cast<uint32_t>(i)};
   }
-  for (int shift = 0; shift < 32 && (rows - 1) >> shift > 0; shift += kDigitBits) {
+  for (int shift = 0; shift < 32 && rows >> shift > 0; shift += kDigitBits) {
     sort_by_digit(from, to, n, shift);
     std::swap(from, to);
   }

@@ -24,11 +24,14 @@ struct RowPlace {
 };
 
 int64_t id_at(const ConstView& ids, int64_t i);
-// Throws InvalidArgument that names the first id outside [0, rows).
-void require_rows(std::string_view op, std::string_view name, const ConstView& ids, int64_t rows);
+// Throws InvalidArgument that names the first id outside [0, rows). `allows_absent`: kAbsentRow
+// too.
+void require_rows(std::string_view op, std::string_view name, const ConstView& ids, int64_t rows,
+                  bool allows_absent = false);
 
 // The places of all ids, sorted by row and then by place, in `workspace`. Ids must lie in
-// [0, rows). Radix sort: linear in n, the same for every thread count.
+// [0, rows); those below 0 are sorted behind all rows. Radix sort: linear in n, the same for every
+// thread count.
 std::span<const RowPlace> order_by_row(const ConstView& ids, int64_t rows, const View& workspace);
 // The part of `order` with first <= row < last.
 std::span<const RowPlace> places_of_rows(std::span<const RowPlace> order, int64_t first,

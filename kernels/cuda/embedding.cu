@@ -23,7 +23,7 @@ struct Lookup {
   int64_t start, sequence_length;
   T* y;
   int64_t tokens, cols;
-  bool aligned;
+  bool aligned, allows_absent;
 };
 
 template <class T>
@@ -42,8 +42,11 @@ __global__ void __launch_bounds__(kMapThreads) lookup_kernel(Lookup<T> args) {
           args.positions.is_absent() ? args.start + i % args.sequence_length : args.positions[i];
     }
     float values[kCount];
-    if (!args.rows.has(row, i) ||
-        (args.position_table != nullptr && !args.position_rows.has(position, i))) {
+    if (args.allows_absent && row == kAbsentRow) {
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) values[k] = 0.0f;
+    } else if (!args.rows.has(row, i) ||
+               (args.position_table != nullptr && !args.position_rows.has(position, i))) {
 #pragma unroll
       for (int k = 0; k < kCount; ++k) values[k] = NAN;
     } else {
@@ -81,7 +84,8 @@ void embedding_forward(const EmbeddingForward& args, StreamRef stream) {
                            cols,
                            is_aligned_for_packs(args.table, cols) &&
                                is_aligned_for_packs(places, cols) &&
-                               is_aligned_for_packs(args.y, cols)};
+                               is_aligned_for_packs(args.y, cols),
+                           args.allows_absent};
     const int64_t items = tokens * packs_of(cols, kPack<T>);
     const int64_t blocks = std::min(kMaxMapBlocks, packs_of(items, kMapThreads));
     launch(lookup_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(kMapThreads), 0, stream,
@@ -102,6 +106,7 @@ void embedding_backward(const EmbeddingBackward& args, StreamRef stream) {
             .y_stride = cols,
             .accumulate = args.accumulate,
             .ignored_id = args.ignored_id,
+            .allows_absent = args.allows_absent,
             .workspace = args.workspace},
            stream);
 }

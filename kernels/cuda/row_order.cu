@@ -40,14 +40,17 @@ __device__ __forceinline__ int64_t find_key(const uint64_t* keys, int64_t low, i
 
 // A thread per id, a block per tile: its place in the tile is the number of smaller keys.
 __global__ void __launch_bounds__(kTile)
-    sort_tiles_kernel(Indices ids, int64_t n, TableRows rows, int64_t ignored, uint64_t* keys) {
+    sort_tiles_kernel(Indices ids, int64_t n, TableRows rows, int64_t ignored, bool allows_absent,
+                      uint64_t* keys) {
   ZINC_SHARED(uint64_t, tile, [kTile]);
   const int64_t base = int64_t{blockIdx.x} * kTile;
   const int64_t i = base + threadIdx.x;
   uint64_t key = ~uint64_t{0};
   if (i < n) {
     const int64_t id = ids[i];
-    const uint64_t row = rows.has(id, i) && id != ignored ? static_cast<uint64_t>(id) : kNoRow;
+    const bool is_absent = allows_absent && id == kAbsentRow;
+    const bool adds = !is_absent && rows.has(id, i) && id != ignored;
+    const uint64_t row = adds ? static_cast<uint64_t>(id) : kNoRow;
     key = row << 32 | static_cast<uint64_t>(i);
   }
   tile[threadIdx.x] = key;
@@ -182,7 +185,7 @@ const uint64_t* sorted_keys(const RowAdding& args, int64_t n, StreamRef stream) 
   uint64_t* to = from + n;
   const dim3 blocks(static_cast<unsigned>(packs_of(n, kTile)));
   launch(sort_tiles_kernel, blocks, dim3(kTile), 0, stream, Indices(args.ids), n,
-         TableRows(args.rows, args.op, "ids", stream), args.ignored_id, from);
+         TableRows(args.rows, args.op, "ids", stream), args.ignored_id, args.allows_absent, from);
   for (int64_t width = kTile; width < n; width *= 2) {
     launch(merge_kernel, blocks, dim3(kTile), 0, stream, from, to, n, width);
     std::swap(from, to);

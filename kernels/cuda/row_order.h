@@ -17,7 +17,8 @@ struct RowAdding {
   int64_t x_stride, y_stride;  // elements from row to row
   bool accumulate;
   int64_t ignored_id;
-  View workspace;  // row_order_workspace_bytes(N)
+  bool allows_absent = false;  // kAbsentRow is no fault
+  View workspace;              // row_order_workspace_bytes(N)
 };
 
 // Ids outside [0, rows) and the ignored one add nothing.

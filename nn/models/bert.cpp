@@ -112,13 +112,13 @@ void BertLayer::on_share() {
 Tensor BertLayer::forward(const Tensor& x, const Tensor& lengths) {
   SelfAttention& self = attention_.self;
   const Tensor in = enter(tensor_ranks(), x);
-  const Tensor mixed =
-      autograd::attention(self.query.forward(in), self.key.forward(in), self.value.forward(in),
-                          {.num_heads = num_heads_ / num_tensor_ranks(),
-                           .causal = false,
-                           .key_lengths = lengths,
-                           .dropout = is_training() ? attention_dropout_ : 0.0,
-                           .site = site_of_heads(tensor_ranks(), site_)});
+  const Tensor mixed = attend_own_heads(tensor_ranks(), self.query.forward(in),
+                                        self.key.forward(in), self.value.forward(in),
+                                        {.num_heads = num_heads_ / num_tensor_ranks(),
+                                         .causal = false,
+                                         .key_lengths = lengths,
+                                         .dropout = is_training() ? attention_dropout_ : 0.0,
+                                         .site = site_});
   const Tensor attended = attention_.output.forward(mixed, x);
   return output_.forward(intermediate_.dense.forward(attended), attended);
 }
@@ -163,7 +163,7 @@ Bert::LmHead::LmHead(Module& parent, const BertConfig& config)
 void Bert::LmHead::on_share() {
   const TensorRanks* ranks = tensor_ranks();
   const Shape classes = bias.whole_shape();
-  bias.set_slice(ranks == nullptr
+  bias.set_slice(ranks == nullptr || ranks->size() == 1
                      ? std::optional<TensorSlice>()
                      : TensorSlice::of(classes, 0, {classes[0]}, ranks->rank(), ranks->size()));
 }
@@ -262,9 +262,8 @@ Tensor Bert::loss_of(const Tensor& hidden, const Batch& batch) {
     return autograd::linear_cross_entropy(lm_hidden(hidden), table.weight(), labels,
                                           lm_head_->bias);
   }
-  return autograd::linear_cross_entropy(enter(tensor_ranks(), lm_hidden(hidden)), table.weight(),
-                                        labels, lm_head_->bias, autograd::HeadGradient::in_backward,
-                                        class_share(*tensor_ranks(), table.weight()));
+  return shared_cross_entropy(*tensor_ranks(), lm_hidden(hidden), table.weight(), labels,
+                              lm_head_->bias);
 }
 
 Tensor Bert::lm_logits(const Tensor& hidden) {

@@ -87,12 +87,13 @@ TorchEncoderLayer::SelfAttention::SelfAttention(Module& parent, std::string name
                {.in = config.hidden_size, .out = config.hidden_size, .split = Split::rows}) {}
 
 void TorchEncoderLayer::SelfAttention::on_share() {
-  const TensorRanks* ranks = tensor_ranks();
+  TensorRanks* ranks = tensor_ranks();
+  const int64_t width = in_proj_bias.whole_shape()[0] / 3;
+  slices = ranks == nullptr ? nullptr : ranks->slices_of({width, width, width}, false);
   const auto slice = [&](Parameter& packed) {
     const Shape whole = packed.whole_shape();
     std::optional<TensorSlice> mine;
-    if (ranks != nullptr) {
-      const int64_t width = whole[0] / 3;
+    if (ranks != nullptr && ranks->size() > 1) {
       mine = TensorSlice::of(whole, 0, {width, width, width}, ranks->rank(), ranks->size());
     }
     packed.set_slice(mine);
@@ -127,15 +128,17 @@ void TorchEncoderLayer::on_share() {
 
 Tensor TorchEncoderLayer::forward(const Tensor& x, const Tensor& lengths) {
   const Tensor qkv = autograd::linear(enter(tensor_ranks(), x), self_attn_.in_proj_weight,
-                                      self_attn_.in_proj_bias);
-  const Tensor mixed = autograd::attention(qkv, {.num_heads = num_heads_ / num_tensor_ranks(),
-                                                 .causal = false,
-                                                 .key_lengths = lengths,
-                                                 .dropout = is_training() ? dropout_rate_ : 0.0,
-                                                 .site = site_of_heads(tensor_ranks(), site_)});
+                                      self_attn_.in_proj_bias, {.slices = self_attn_.slices});
+  const Tensor mixed = attend_own_heads(tensor_ranks(), qkv, {}, {},
+                                        {.num_heads = num_heads_ / num_tensor_ranks(),
+                                         .causal = false,
+                                         .key_lengths = lengths,
+                                         .dropout = is_training() ? dropout_rate_ : 0.0,
+                                         .site = site_});
   const Tensor attended =
       norm1_.forward(dropout1_.forward(self_attn_.out_proj.forward(mixed)), x).normed;
-  const Tensor inner = dropout_.of_own_features(autograd::relu(linear1_.forward(attended)));
+  const Tensor inner =
+      dropout_.of_own_features(autograd::relu(linear1_.forward(attended)), linear2_.options().in);
   return norm2_.forward(dropout2_.forward(linear2_.forward(inner)), attended).normed;
 }
 

@@ -66,6 +66,7 @@ class TorchEncoderLayer : public Module {
     Parameter in_proj_weight;  // [3 C, C]: q, k, v
     Parameter in_proj_bias;
     Linear out_proj;
+    std::shared_ptr<const autograd::LinearSlices> slices;  // of in_proj; null: not fixed
 
    protected:
     void on_share() override;

@@ -126,11 +126,12 @@ Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
                                        .key_lengths = scope.lengths,
                                        .key_begin = scope.document_starts,
                                        .dropout = is_training() ? dropout_ : 0.0,
-                                       .site = site_of_heads(tensor_ranks(), site_)};
+                                       .site = site_};
   if (keeps_queries(scope)) {
-    return o_proj_.forward(attend_to_all(*scope.sequence, q, autograd::concat({k, v}, 2), how));
+    return o_proj_.forward(attend_to_all(*scope.sequence, q, autograd::concat({k, v}, 2),
+                                         of_rank(tensor_ranks(), how)));
   }
-  Tensor mixed = autograd::attention(q, k, v, how);
+  Tensor mixed = attend_own_heads(tensor_ranks(), q, k, v, how);
   if (gets_heads(scope)) mixed = scope.sequence->to_tokens(mixed);
   return o_proj_.forward(mixed);
 }

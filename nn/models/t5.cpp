@@ -97,8 +97,8 @@ Tensor T5Attention::forward(const Tensor& x, const Tensor& keys, const Tensor& v
   options.num_heads = num_heads();
   options.scale = 1.0;
   options.dropout = is_training() ? dropout_ : 0.0;
-  options.site = site_of_heads(tensor_ranks(), site_);
-  return o_.forward(autograd::attention(q_.forward(x), keys, values, options));
+  options.site = site_;
+  return o_.forward(attend_own_heads(tensor_ranks(), q_.forward(x), keys, values, options));
 }
 
 T5Block::AttentionLayer::AttentionLayer(Module& parent, std::string name,
@@ -131,7 +131,7 @@ Tensor T5Block::Dense::forward(const Tensor& x) {
   const Tensor input = enter(tensor_ranks(), x);
   const Tensor inner =
       up ? autograd::mul(in.forward(input), up->forward(input)) : autograd::relu(in.forward(input));
-  return wo.forward(dropout.of_own_features(inner));
+  return wo.forward(dropout.of_own_features(inner, wo.options().in));
 }
 
 T5Block::FeedForwardLayer::FeedForwardLayer(Module& parent, std::string name,
@@ -246,8 +246,8 @@ Tensor T5::bias(Stack& stack, int64_t queries, int64_t keys) {
   TensorRanks* ranks = tensor_ranks();
   if (ranks == nullptr) return autograd::relative_position_bias(table, buckets, queries, keys);
   // Each rank has the part of the table's gradient that comes from its heads.
-  const Tensor whole = autograd::relative_position_bias(ranks->spread(autograd::value(table)),
-                                                        buckets, queries, keys);
+  const Tensor whole = autograd::relative_position_bias(
+      ranks->spread_exactly(autograd::value(table)), buckets, queries, keys);
   const int64_t heads = config_.num_heads / ranks->size();
   return autograd::narrow(whole, 0, ranks->rank() * heads, heads);
 }

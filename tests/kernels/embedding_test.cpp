@@ -139,6 +139,38 @@ TEST(EmbeddingBackward, EveryDType_SumsInTheOrderOfTokensBitForBit) {
   }
 }
 
+// As many rows as an id of a table of more could be taken for, and a power of two of them.
+TEST(EmbeddingBackward, EveryDType_RowsThatAreAbsentAreZeroAndAddNothing) {
+  for (const DType dtype : test::kFloatDTypes) {
+    const test::DeviceScope scope(test::device_for(dtype));
+    for (const int64_t rows : {1, 5, 2048}) {
+      const int64_t tokens = 300, cols = 9;
+      HostArray ids = random_ids(tokens, rows, DType::i32, 12);
+      for (int64_t i = 0; i < tokens; i += 3) ids.set(i, static_cast<double>(kAbsentRow));
+      const HostArray table = HostArray::random(Shape{rows, cols}, dtype, 13);
+      HostArray y = HostArray::full(Shape{tokens, cols}, dtype, 7.0);
+      embedding_forward({.ids = ids, .allows_absent = true, .table = table, .y = y},
+                        test::test_stream());
+      for (int64_t i = 0; i < y.numel(); ++i) {
+        const auto row = static_cast<int64_t>(ids.at(i / cols));
+        ASSERT_EQ(y.at(i), row == kAbsentRow ? 0.0 : table.at(row * cols + i % cols));
+      }
+      const HostArray dy = HostArray::random(Shape{tokens, cols}, dtype, 14);
+      HostArray dtable = HostArray::random(Shape{rows, cols}, dtype, 15);
+      const HostArray expected =
+          expected_gradient(ids, dy, &dtable, dtable.shape(), dtype, kAbsentRow);
+      embedding_backward({.ids = ids,
+                          .allows_absent = true,
+                          .dy = dy,
+                          .dtable = dtable,
+                          .accumulate = true,
+                          .workspace = workspace_for(tokens)},
+                         test::test_stream());
+      ASSERT_TRUE(test::same_bits(dtable, expected)) << name_of(dtype) << " rows " << rows;
+    }
+  }
+}
+
 TEST(EmbeddingBackward, F64_MatchesCentralDifferences) {
   const test::DeviceScope scope(kCpu);
   const HostArray table = HostArray::random(Shape{6, 5}, DType::f64, 8);

@@ -243,6 +243,9 @@ DrawnRun draw_run(uint64_t seed) {
   if (run.config.mesh.tensor > 1 && !engine.recompute.partition_activations) {
     engine.tensor_sequence_parallel = draw.flip("tensor_sequence_parallel");
   }
+  const bool may_fix_slices = engine.determinism == zero::Determinism::world &&
+                              run.config.mesh.sequence == 1 && !engine.tensor_sequence_parallel;
+  if (may_fix_slices && draw.flip("fixed_slices")) engine.determinism = zero::Determinism::mesh;
   run.steps = draw.one_of<int64_t>("steps", {4, 5});
   run.evaluates = draw.flip("evaluates");
   run.saves = draw.flip("saves");

@@ -29,6 +29,7 @@ enum class Kind : uint8_t {
   gpt2,
   gpt2_untied,
   gpt2_without_dropout,
+  gpt2_with_dropout_of_scores,
   llama,
   bloom,
   neox,
@@ -53,9 +54,10 @@ std::unique_ptr<nn::Model> make(Kind kind) {
   switch (kind) {
     case Kind::gpt2:
     case Kind::gpt2_untied:
-    case Kind::gpt2_without_dropout: {
+    case Kind::gpt2_without_dropout:
+    case Kind::gpt2_with_dropout_of_scores: {
       nn::Gpt2Config config = test::tiny_config(kind == Kind::gpt2_without_dropout ? 0.0 : 0.1);
-      config.attention_dropout = 0.0;
+      config.attention_dropout = kind == Kind::gpt2_with_dropout_of_scores ? 0.2 : 0.0;
       config.num_heads = 4;
       config.intermediate_size = 41;
       config.tie_word_embeddings = kind != Kind::gpt2_untied;
@@ -339,7 +341,7 @@ TEST(TensorTokensDropout, DiffersBetweenTokensOfRanks) {
   std::mutex mutex;
   std::vector<double> kept;  // of both ranks
   comm::run_local_ranks(2, {.seed = 7, .num_threads = 1}, [&](comm::World& world) {
-    const std::unique_ptr<nn::TensorRanks> ranks = parallel::make_tensor_ranks(world);
+    const std::unique_ptr<nn::TensorRanks> ranks = parallel::make_tensor_ranks(&world);
     nn::Module root;
     nn::Dropout dropout(root, "dropout", 0.5);
     nn::Dropout of_slice(root, "of_slice", 0.5, true);
@@ -356,6 +358,88 @@ TEST(TensorTokensDropout, DiffersBetweenTokensOfRanks) {
   });
   EXPECT_NE(std::vector<double>(kept.begin(), kept.begin() + 64),
             std::vector<double>(kept.begin() + 64, kept.end()));
+}
+
+// Layers are cut into 4 slices, whoever has them: Determinism::mesh.
+class FixedSlices : public testing::TestWithParam<std::tuple<Kind, DType>> {
+ public:
+  static Trained train_with(Kind kind, const Ranks& ranks, DType dtype, int stage = 1,
+                            const std::function<void(EngineConfig&)>& change = {}) {
+    return train(kind, ranks, stage, 4, dtype, [&](EngineConfig& config) {
+      config.determinism = Determinism::mesh;
+      if (change) change(config);
+    });
+  }
+};
+
+TEST_P(FixedSlices, GiveTheSameBitsOnEveryMesh) {
+  const auto& [kind, dtype] = GetParam();
+  const Trained one = train_with(kind, {1, 1}, dtype);
+  for (const Ranks& ranks : {Ranks{2, 1}, Ranks{4, 1}, Ranks{2, 2}}) {
+    const Trained other = train_with(kind, ranks, dtype);
+    EXPECT_EQ(other.figures, one.figures) << ranks.tensor << " x " << ranks.data;
+    EXPECT_EQ(other.values, one.values) << ranks.tensor << " x " << ranks.data;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, FixedSlices,
+    testing::Combine(testing::Values(Kind::gpt2, Kind::gpt2_untied,
+                                     Kind::gpt2_with_dropout_of_scores, Kind::llama, Kind::bloom,
+                                     Kind::neox, Kind::chatglm, Kind::bert, Kind::roberta_of_texts,
+                                     Kind::classifier, Kind::t5, Kind::t5_gated),
+                     testing::Values(DType::f32, DType::bf16)),
+    [](const auto& info) { return testing::PrintToString(info.index); });
+
+// The slices are those of the whole layers.
+TEST(FixedSlicesSums, AreThoseOfWholeLayers) {
+  for (const Kind kind : {Kind::gpt2, Kind::llama, Kind::bert, Kind::t5_gated}) {
+    const Trained plain = train(kind, {}, 0, 4, DType::f64);
+    const Trained sliced = FixedSlices::train_with(kind, {2, 1}, DType::f64);
+    EXPECT_LT(distance(sliced.figures, plain.figures), 1e-12);
+    EXPECT_LT(distance(sliced.values, plain.values), 1e-10);
+  }
+}
+
+TEST(FixedSlicesSums, DoNotDependOnTheStage) {
+  const Trained first = FixedSlices::train_with(Kind::gpt2, {4, 1}, DType::bf16, 0);
+  const std::function<void(EngineConfig&)> ways[] = {
+      [](EngineConfig& config) { config.recompute.every_blocks = 1; },
+      [](EngineConfig& config) { config.recompute.selective = true; },
+      [](EngineConfig& config) {
+        config.recompute = {.every_blocks = 2, .cpu_checkpointing = true};
+        config.zero.offload_optimizer.device = OffloadDevice::cpu;
+      }};
+  for (size_t i = 0; i < std::size(ways); ++i) {
+    for (const Ranks& ranks : {Ranks{1, 2}, Ranks{2, 2}}) {
+      const Trained other =
+          FixedSlices::train_with(Kind::gpt2, ranks, DType::bf16, static_cast<int>(i) + 1, ways[i]);
+      EXPECT_EQ(other.figures, first.figures) << i;
+      EXPECT_EQ(other.values, first.values) << i;
+    }
+  }
+}
+
+// Without them other numbers of ranks give other bits: the test above can fail.
+TEST(FixedSlicesSums, AreNotThoseOfFreeOnes) {
+  const auto world = [](EngineConfig& config) { config.determinism = Determinism::world; };
+  EXPECT_NE(train(Kind::gpt2, {2, 1}, 1, 4, DType::bf16, world).figures,
+            train(Kind::gpt2, {4, 1}, 1, 4, DType::bf16, world).figures);
+}
+
+TEST(FixedSlicesErrors, NameWhatDoesNotGo) {
+  const auto error_of = [](Kind kind, const Ranks& ranks) -> std::string {
+    try {
+      FixedSlices::train_with(kind, ranks, DType::f32);
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(error_of(Kind::qwen3, {1, 1}),
+              HasSubstr("heads with 2 heads of keys and values cannot be cut into 4 slices"));
+  EXPECT_THAT(error_of(Kind::llama, {8, 1}),
+              HasSubstr("which 8 tensor ranks cannot share; take zinc.mesh.tensor 1, 2 or 4"));
 }
 
 class TensorAdapters : public testing::TestWithParam<std::tuple<Kind, Ranks, int>> {};

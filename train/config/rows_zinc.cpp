@@ -51,10 +51,10 @@ Rows order_rows() {
       works("seed", at(&Config::seed), "of weights, data order and dropout")
           .with_flag("--seed", &Overrides::seed),
       works("determinism",
-            one_of({Determinism::run, Determinism::world}, &Config::engine,
+            one_of({Determinism::run, Determinism::world, Determinism::mesh}, &Config::engine,
                    &EngineConfig::determinism),
             "run: same bits for one world size; world: for every power-of-two world with the "
-            "same micro-batches per step"),
+            "same micro-batches per step; mesh: also for 1, 2 and 4 tensor ranks"),
       works("reduce_schedule",
             one_of({ReduceSchedule::boundary, ReduceSchedule::micro_step}, &Config::engine,
                    &EngineConfig::gradient, &GradientConfig::reduce_schedule),

@@ -11,7 +11,7 @@ GradientPolicy GradientPolicy::choose(const EngineConfig& config) {
   policy.kept = policy.several && is_16bit_float(model) ? DType::f32 : model;
   if (config.gradient.accumulation_dtype) policy.kept = *config.gradient.accumulation_dtype;
   policy.wire = policy.schedule == ReduceSchedule::micro_step ? model : policy.kept;
-  if (config.determinism == Determinism::world) {
+  if (config.spans_worlds()) {
     policy.tree_over_micro_batches = true;
     policy.schedule = ReduceSchedule::micro_step;
     policy.wire = model;

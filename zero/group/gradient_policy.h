@@ -8,11 +8,11 @@
 //   several, micro_step    | model dtype     | model dtype             | f32
 //   Determinism::world     | model dtype     | model dtype             | f32, several sums
 //
-// With Determinism::world a group keeps up to log2(micro-batches of the step) + 1 sums. The table
-// is the same for every stage. f32 models use f32 everywhere, f64 models f64. Ranks add in f32,
-// over the tree of comm/communicator.h (ReduceAlgorithm::ordered). `gradient.accumulation_dtype`
-// replaces the last column, but not with Determinism::world. `gradient.communication_dtype`
-// replaces the column before it.
+// With Determinism::world, and mesh, a group keeps up to log2(micro-batches of the step) + 1 sums.
+// The table is the same for every stage. f32 models use f32 everywhere, f64 models f64. Ranks add
+// in f32, over the tree of comm/communicator.h (ReduceAlgorithm::ordered).
+// `gradient.accumulation_dtype` replaces the last column, but not with these two.
+// `gradient.communication_dtype` replaces the column before it.
 #pragma once
 
 #include "core/dtype.h"

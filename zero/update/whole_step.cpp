@@ -32,6 +32,14 @@ void require_progress(int64_t skipped, int64_t allowed, std::string_view culprit
                           culprit, "; lower the learning rate, or check data and weights for NaN"));
 }
 
+// The order in which squares were added, in f64, follows the slices of this rank; the norm to as
+// many bits as f32 has does not, but where it lies within 1e-15 of the middle between two of them.
+double to_24_bits(double norm) {
+  int exponent = 0;
+  const double mantissa = std::frexp(norm, &exponent);
+  return std::ldexp(std::nearbyint(std::ldexp(mantissa, 24)), exponent - 24);
+}
+
 void require_targets(double count) {
   require(count > 0.0, "engine.step: no micro-batch of this step has a target token");
 }
@@ -44,7 +52,8 @@ WholeStep::WholeStep(const Parts& parts, const optim::Schedule& learning_rates)
       learning_rates_(learning_rates),
       norm_(parts.groups, parts.strategy.owned, parts.world.communicator(), parts.world.context(),
             parts.peers),
-      verdict_(parts.peers.tensor != nullptr || parts.sequence > 1 || parts.cut != nullptr
+      verdict_(parts.peers.tensor != nullptr || parts.sequence > 1 || parts.cut != nullptr ||
+                       parts.config.determinism == Determinism::mesh
                    ? nullptr
                    : make_device_verdict(parts.config, parts.has_own_optimizer, norm_, scaler_,
                                          parts.world)),
@@ -172,7 +181,11 @@ void WholeStep::measure() {
   const NormResult norm = parts_.strategy.swapped_gradients != nullptr
                               ? norm_.measure_taken()
                               : norm_.measure(kept_gradients());
-  const double summed_norm = std::sqrt(norm.sum_of_squares);
+  double summed_norm = std::sqrt(norm.sum_of_squares);
+  if (parts_.config.determinism == Determinism::mesh &&
+      parts_.config.precision.dtype != DType::f64) {
+    summed_norm = to_24_bits(summed_norm);
+  }
   StepResult result = begin_result(*loss_, summed_norm / divisor);
   const bool overflow = parts_.config.precision.check_overflow && norm.nonfinite != nullptr;
   if (overflow) skip(norm, result);
