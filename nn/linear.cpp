@@ -93,9 +93,14 @@ Tensor Linear::forward(const Tensor& x) {
 
 Tensor Linear::plain(const Tensor& x, autograd::Activation activation) {
   if (tensor_ranks() != nullptr && options_.split == Split::rows) {
-    const Tensor part =
-        autograd::linear(x, weight_, {}, {.layout = options_.layout, .slices = slices_});
-    const Tensor y = slices_ != nullptr ? part : tensor_ranks()->leave(part);
+    autograd::LinearOptions how{.layout = options_.layout, .slices = slices_};
+    TensorRanks& ranks = *tensor_ranks();
+    const bool shares_tokens = ranks.shares_tokens();
+    if (slices_ == nullptr && !shares_tokens) {
+      how.in_rows = [&ranks](const Tensor& sum, const auto& make) { ranks.sum_in_rows(sum, make); };
+    }
+    Tensor y = autograd::linear(x, weight_, {}, how);
+    if (shares_tokens) y = ranks.leave(y);
     return bias_ ? autograd::add(y, autograd::value(own_weight(tensor_ranks(), *bias_))) : y;
   }
   if (tensor_ranks() != nullptr && options_.split == Split::columns && !options_.spread) {

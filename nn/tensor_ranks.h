@@ -27,6 +27,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -52,6 +53,10 @@ class TensorRanks {
   // are added in f32 over a fixed tree of ranks.
   Tensor sum(const Tensor& part);
   virtual Tensor sum_exactly(const Tensor& part) = 0;  // likewise
+  // The same in place, of a product's result whose rows make(begin, count) computes: rows that are
+  // done may travel beside the next ones. autograd::LinearOptions::in_rows.
+  virtual void sum_in_rows(const Tensor& y,
+                           const std::function<void(int64_t begin, int64_t count)>& make) = 0;
   // The same in place, of f32 (f64), without a gradient.
   virtual void add_up(const Tensor& sum) = 0;
   // The same for shared tokens. x [B, T / size(), ...] -> [B, T, ...], and back. Each is the

@@ -128,7 +128,8 @@ class JoinNode final : public autograd::Node {
 
 class CommTensorRanks final : public nn::TensorRanks {
  public:
-  explicit CommTensorRanks(comm::World* group) : group_(group) {}
+  CommTensorRanks(comm::World* group, int64_t least_piece)
+      : group_(group), least_piece_(least_piece) {}
   int rank() const override { return group_ == nullptr ? 0 : group_->rank(); }
   int size() const override { return group_ == nullptr ? 1 : group_->size(); }
 
@@ -151,6 +152,34 @@ class CommTensorRanks final : public nn::TensorRanks {
       node->set_output(y);
     }
     return y;
+  }
+
+  void sum_in_rows(const Tensor& y, const std::function<void(int64_t, int64_t)>& make) override {
+    const int64_t rows = y.view().rows();
+    const int64_t most = least_piece_ == 0 ? 1 : y.view().bytes() / least_piece_;
+    const int64_t pieces = std::max<int64_t>(1, std::min({most, rows, kMostPieces}));
+    if (group_ == nullptr || pieces == 1) {
+      make(0, rows);
+      return add_up(y);
+    }
+    comm::Communicator& group = group_->communicator();
+    const int64_t features = y.dim(-1), most_rows = (rows + pieces - 1) / pieces;
+    // One for all: they travel one after the other.
+    const Tensor workspace = Tensor::empty(
+        Shape{group.workspace_bytes(comm::Collective::all_reduce,
+                                    most_rows * features * size_of(y.dtype()), y.dtype())},
+        DType::u8, Label::communication);
+    std::vector<comm::Work> works;
+    for (int64_t i = 0; i < pieces; ++i) {
+      const int64_t begin = rows * i / pieces, count = rows * (i + 1) / pieces - begin;
+      make(begin, count);
+      if (is_recording(*group_, y)) continue;
+      const View flat = y.view().reshape(Shape{y.numel()});
+      works.push_back(group.all_reduce({.inout = flat.narrow(0, begin * features, count * features),
+                                        .workspace = workspace.view()},
+                                       stream_beside_compute()));
+    }
+    for (const comm::Work& work : works) work.wait_on(Context::current().compute());
   }
 
   void add_up(const Tensor& sum) override {
@@ -249,7 +278,8 @@ class CommTensorRanks final : public nn::TensorRanks {
     return TensorSlice::of(Shape{whole}, 0, {whole}, rank, size()).pieces.front();
   }
 
-  comm::World* group_;  // null: one rank
+  comm::World* group_;   // null: one rank
+  int64_t least_piece_;  // bytes; 0: sums are not cut
 };
 
 class PartOfSlot final : public autograd::SavedSlot {
@@ -307,8 +337,11 @@ std::unique_ptr<autograd::SavedTensorStore> share_saved(comm::World& group,
   return std::make_unique<PartOfStore>(group, inner);
 }
 
-std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World* group) {
-  return std::make_unique<CommTensorRanks>(group);
+std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World* group, int64_t least_piece) {
+  if (least_piece == 0 && group != nullptr && group->context().device().is_cuda()) {
+    least_piece = kLeastPiece;
+  }
+  return std::make_unique<CommTensorRanks>(group, least_piece);
 }
 
 void share_layers(nn::Module& model, nn::TensorRanks* ranks) {

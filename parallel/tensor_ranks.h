@@ -12,8 +12,12 @@ namespace zinc::parallel {
 
 // `group` must outlive the result; null: a rank of its own. Sums allocate from the current context
 // (Label::communication) and are queued on its compute stream. On another device than the group's,
-// as when a step is recorded, they only allocate.
-std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World* group);
+// as when a step is recorded, they only allocate. least_piece > 0: products of at least twice so
+// many bytes are summed in pieces of at least so many, at most kMostPieces, each beside the product
+// of the next on stream_beside_compute(). 0: on a GPU kLeastPiece, else products are whole.
+std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World* group, int64_t least_piece = 0);
+inline constexpr int64_t kMostPieces = 4;
+inline constexpr int64_t kLeastPiece = int64_t{4} << 20;
 
 // Makes `ranks` share the model's layers. Null: each rank has whole layers. Throws ConfigError if
 // no layer of the model says how it is sliced, and whatever the layers throw.

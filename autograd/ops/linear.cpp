@@ -150,6 +150,8 @@ void check(const Tensor& x, const Weight& weight, const Weight& bias, int64_t in
            const LinearOptions& options) {
   require(!is_cut_by_inputs(options) || (!bias && options.activation == Activation::none),
           "linear: bias and activation come behind the sum over slices of inputs");
+  require(!options.in_rows || (!bias && options.activation == Activation::none),
+          "linear: bias and activation come behind what is made in rows");
   require(x.rank() >= 1 && x.dim(-1) == in, "linear: x of shape ", x.shape(),
           " must have rows of length ", in, " for ", weight);
   require(weight.dtype() == x.dtype(), "linear: the weight is ", weight.dtype(), ", x is ",
@@ -181,18 +183,28 @@ Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias,
     const WeightValue w = weight.acquire();
     const WeightValue b = bias.acquire();
     const bool by_inputs = is_cut_by_inputs(options);
-    gemm({.whole = {.a = as_matrix("linear", ConstView(x.view())),
-                    .b = w.view(),
-                    .bias = b.view(),
-                    .activation_input = {},
-                    .c = as_matrix("linear", y.view()),
-                    .pre_activation = z.defined() ? as_matrix("linear", z.view()) : View(),
-                    .transpose_b = out_in,
-                    .activation = options.activation},
-          .a = by_inputs ? 1 : -1,
-          .b = cut_of_weight(options),
-          .c = by_inputs ? -1 : 1},
-         options.slices.get());
+    const ConstView x_rows = as_matrix("linear", ConstView(x.view()));
+    const View y_rows = as_matrix("linear", y.view());
+    const View z_rows = z.defined() ? as_matrix("linear", z.view()) : View();
+    const auto make = [&](int64_t begin, int64_t count) {
+      gemm({.whole = {.a = x_rows.narrow(0, begin, count),
+                      .b = w.view(),
+                      .bias = b.view(),
+                      .activation_input = {},
+                      .c = y_rows.narrow(0, begin, count),
+                      .pre_activation = z_rows ? z_rows.narrow(0, begin, count) : View(),
+                      .transpose_b = out_in,
+                      .activation = options.activation},
+            .a = by_inputs ? 1 : -1,
+            .b = cut_of_weight(options),
+            .c = by_inputs ? -1 : 1},
+           options.slices.get());
+    };
+    if (options.in_rows) {
+      options.in_rows(y, make);
+    } else {
+      make(0, y_rows.dim(0));
+    }
   }
   if (records) {
     auto node = make_node<LinearNode>(options);

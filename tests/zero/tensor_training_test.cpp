@@ -336,6 +336,39 @@ TEST(TensorTokensBits, DoNotDependOnWhatRunsBeside) {
   }
 }
 
+// Sums that travel while the next rows are made; least_piece as parallel::make_tensor_ranks() says.
+std::vector<double> sum_of_products(int64_t least_piece, uint64_t shuffle_seed) {
+  comm::ConnectOptions options{.seed = 7, .num_threads = 1};
+  options.execution = ContextOptions::Execution::shuffled;
+  options.shuffle_seed = shuffle_seed;
+  std::vector<double> values;
+  std::mutex mutex;
+  comm::run_local_ranks(2, options, [&](comm::World& world) {
+    const auto ranks = parallel::make_tensor_ranks(&world, least_piece);
+    nn::Module root;
+    nn::Linear down(root, "down", {.in = 8, .out = 6, .bias = false, .split = nn::Split::rows});
+    root.set_dtype(DType::f64);
+    root.share_over(ranks.get());
+    std::vector<double> mine;
+    for (int i = 0; i < 60; ++i) mine.push_back(std::sin(i + 100 * world.rank()));
+    const Tensor x = Tensor::from<double>(mine, {3, 5, 4});
+    const auto sum = down.forward(x).to_vector<double>();
+    const std::lock_guard lock(mutex);
+    if (values.empty()) values = sum;
+    EXPECT_EQ(values, sum);
+  });
+  return values;
+}
+
+TEST(TensorSums, InPieces_AreThoseOfTheWhole) {
+  const std::vector<double> whole = sum_of_products(0, 1);
+  EXPECT_GT(std::abs(whole.front()), 0.0);
+  for (const uint64_t seed : {1, 2, 3, 4, 5}) {
+    EXPECT_EQ(sum_of_products(6 * 8 * 4, seed), whole);  // 3 pieces of 5 rows
+    EXPECT_EQ(sum_of_products(6 * 8, seed), whole);      // 4
+  }
+}
+
 // Between ranks, of one that has the same token everywhere.
 TEST(TensorTokensDropout, DiffersBetweenTokensOfRanks) {
   std::mutex mutex;
