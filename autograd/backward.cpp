@@ -81,7 +81,7 @@ class BackwardEngine {
 
   // --- used by BackwardPass
   Tensor place_of(const Edge& edge);
-  void deliver(const Edge& edge, Tensor gradient);
+  void deliver(const Edge& edge, Tensor gradient, RowsUnderWay rows = {});
   GradientTarget parameter_gradient(Parameter& parameter);
   bool defers(const Parameter& parameter) const {
     return later_ != nullptr && parameter.source().defers(parameter);
@@ -93,7 +93,8 @@ class BackwardEngine {
  private:
   struct Arriving {
     std::vector<Tensor> gradients;  // by output; undefined: none so far
-    std::vector<bool> placed;       // whose place in `buffer` was handed out
+    std::vector<RowsUnderWay> under_way;
+    std::vector<bool> placed;  // whose place in `buffer` was handed out
     Tensor buffer;
   };
   struct Contributions {
@@ -103,7 +104,7 @@ class BackwardEngine {
 
   void collect();
   void run_node(Node& node);
-  void apply_hooks(Node& node, std::vector<Tensor>& gradients);
+  void apply_hooks(Node& node, Arriving& arrived);
   void finish_weights(Node& node, std::vector<Tensor>& gradients);
   bool is_beside(const Parameter& parameter) const;
   Arriving& arriving(Node& node);
@@ -211,21 +212,25 @@ void BackwardEngine::run_node(Node& node) {
                                    [](const Tensor& gradient) { return gradient.defined(); });
   std::vector<Tensor> weight_gradients;
   if (reached) {
-    apply_hooks(node, arrived.gradients);
-    BackwardPass pass(*this, node, std::move(arrived.gradients), arrived.buffer,
-                      options_.retain_graph || node.is_leaf());
+    apply_hooks(node, arrived);
+    BackwardPass pass(*this, node, std::move(arrived.gradients), std::move(arrived.under_way),
+                      arrived.buffer, options_.retain_graph || node.is_leaf());
     node.backward(pass);
+    for (const RowsUnderWay& rows : pass.under_way_) rows.wait_for_all();  // of what was not taken
     weight_gradients = std::move(pass.weight_gradients_);
   }
   if (!options_.retain_graph && !node.is_leaf()) node.release();
   finish_weights(node, weight_gradients);
 }
 
-void BackwardEngine::apply_hooks(Node& node, std::vector<Tensor>& gradients) {
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    Tensor& gradient = gradients[i];
+void BackwardEngine::apply_hooks(Node& node, Arriving& arrived) {
+  for (size_t i = 0; i < arrived.gradients.size(); ++i) {
+    Tensor& gradient = arrived.gradients[i];
     if (!gradient.defined()) continue;
     Node::Output& output = node.outputs()[i];
+    if (!output.hooks.empty() || output.retains_gradient) {
+      std::exchange(arrived.under_way[i], {}).wait_for_all();
+    }
     const std::vector<GradientHook> hooks = output.hooks;  // a hook may register another
     for (const GradientHook& hook : hooks) {
       Tensor replacement = hook(gradient);
@@ -277,6 +282,7 @@ BackwardEngine::Arriving& BackwardEngine::arriving(Node& node) {
   Arriving& arriving = arriving_[&node];
   if (arriving.gradients.empty()) {
     arriving.gradients.resize(node.outputs().size());
+    arriving.under_way.resize(node.outputs().size());
     arriving.placed.resize(node.outputs().size());
   }
   return arriving;
@@ -291,14 +297,23 @@ Tensor BackwardEngine::place_of(const Edge& edge) {
   return place;
 }
 
-void BackwardEngine::deliver(const Edge& edge, Tensor gradient) {
-  if (edge.node == nullptr) return;
+void BackwardEngine::deliver(const Edge& edge, Tensor gradient, RowsUnderWay rows) {
+  if (edge.node == nullptr) return rows.wait_for_all();
   const Node::Output& output = edge.node->outputs()[static_cast<size_t>(edge.output)];
   bug_check(gradient.shape() == output.shape && gradient.dtype() == output.dtype,
             "backward: the gradient of an output of '", edge.node->name(), "' is ",
             gradient.dtype(), gradient.shape(), ", the output was ", output.dtype, output.shape);
-  Tensor& slot = arriving(*edge.node).gradients[static_cast<size_t>(edge.output)];
-  slot = slot.defined() ? sum_of(std::move(slot), std::move(gradient)) : std::move(gradient);
+  const auto place = static_cast<size_t>(edge.output);
+  Tensor& slot = arriving(*edge.node).gradients[place];
+  RowsUnderWay& under_way = arriving(*edge.node).under_way[place];
+  if (!slot.defined()) {
+    slot = std::move(gradient);
+    under_way = std::move(rows);
+    return;
+  }
+  std::exchange(under_way, {}).wait_for_all();
+  std::exchange(rows, {}).wait_for_all();
+  slot = sum_of(std::move(slot), std::move(gradient));
 }
 
 GradientTarget BackwardEngine::parameter_gradient(Parameter& parameter) {
@@ -334,10 +349,11 @@ void BackwardEngine::defer(Parameter& parameter, DeferredGradients::Write write)
 }
 
 BackwardPass::BackwardPass(BackwardEngine& engine, Node& node, std::vector<Tensor> gradients,
-                           Tensor& buffer, bool retains_graph)
+                           std::vector<RowsUnderWay> under_way, Tensor& buffer, bool retains_graph)
     : engine_(engine),
       node_(node),
       gradients_(std::move(gradients)),
+      under_way_(std::move(under_way)),
       buffer_(&buffer),
       retains_graph_(retains_graph),
       weight_gradients_(node.weights().size()) {}
@@ -346,7 +362,16 @@ bool BackwardPass::has_gradient(int output) const {
   return gradients_[static_cast<size_t>(output)].defined();
 }
 
+Tensor BackwardPass::take_gradient_under_way(int output, RowsUnderWay& rows) {
+  const Tensor& gradient = gradients_[static_cast<size_t>(output)];
+  if (gradient.defined() && gradient.is_contiguous()) {
+    rows = std::exchange(under_way_[static_cast<size_t>(output)], {});
+  }
+  return take_gradient(output);
+}
+
 Tensor BackwardPass::take_strided_gradient(int output) {
+  std::exchange(under_way_[static_cast<size_t>(output)], {}).wait_for_all();
   Tensor& slot = gradients_[static_cast<size_t>(output)];
   if (slot.defined()) return std::exchange(slot, Tensor());
   const Node::Output& meta = node_.outputs()[static_cast<size_t>(output)];
@@ -388,8 +413,8 @@ Tensor BackwardPass::gradient_memory(int input, bool strided) {
   return Tensor::empty(meta.shape, meta.dtype);
 }
 
-void BackwardPass::give(int input, Tensor gradient) {
-  engine_.deliver(node_.inputs()[static_cast<size_t>(input)], std::move(gradient));
+void BackwardPass::give(int input, Tensor gradient, RowsUnderWay rows) {
+  engine_.deliver(node_.inputs()[static_cast<size_t>(input)], std::move(gradient), std::move(rows));
 }
 
 bool BackwardPass::weight_is_present(int weight) const {

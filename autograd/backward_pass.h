@@ -1,6 +1,8 @@
 // autograd/backward_pass.h: what a node sees of the backward pass that runs it.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,26 @@ namespace zinc::autograd {
 
 class BackwardEngine;
 
+// A gradient of which parts are still on their way from other ranks: as many rows each, of the
+// gradient as a matrix.
+struct RowsUnderWay {
+  int64_t num_parts = 0;                // 0: all is here
+  std::function<void(int64_t)> wait{};  // lets the compute stream wait for a part; again: nothing
+
+  // visit(begin, count): each part of `rows` rows, when it is here.
+  template <class Visit>
+  void for_each_part(int64_t rows, const Visit& visit) const {
+    if (num_parts == 0) return visit(int64_t{0}, rows);
+    for (int64_t part = 0; part < num_parts; ++part) {
+      wait(part);
+      visit(part * (rows / num_parts), rows / num_parts);
+    }
+  }
+  void wait_for_all() const {
+    for (int64_t part = 0; part < num_parts; ++part) wait(part);
+  }
+};
+
 // Numbers count in the order of the node's recording (autograd/node.h). An input for which the node
 // gives no gradient gets zero.
 class BackwardPass {
@@ -23,6 +45,8 @@ class BackwardPass {
   // Moves the gradient out: its memory is freed with the returned handle. Contiguous, copied if
   // need be. Zeros if no gradient has reached the output.
   Tensor take_gradient(int output);
+  // The same without a wait for `rows`. Each part must be waited for before it is read.
+  Tensor take_gradient_under_way(int output, RowsUnderWay& rows);
   // The same without the copy: outer strides are free.
   Tensor take_strided_gradient(int output);
 
@@ -39,7 +63,7 @@ class BackwardPass {
   // the gradient's place inside a larger buffer: outer strides are free then.
   Tensor gradient_memory(int input, bool strided = false);
   // Gives the gradient of an input, in the input's shape and dtype. At most once per input.
-  void give(int input, Tensor gradient);
+  void give(int input, Tensor gradient, RowsUnderWay rows = {});
 
   // --- weights
   bool weight_is_present(int weight) const;
@@ -66,12 +90,13 @@ class BackwardPass {
 
  private:
   friend class BackwardEngine;
-  BackwardPass(BackwardEngine& engine, Node& node, std::vector<Tensor> gradients, Tensor& buffer,
-               bool retains_graph);
+  BackwardPass(BackwardEngine& engine, Node& node, std::vector<Tensor> gradients,
+               std::vector<RowsUnderWay> under_way, Tensor& buffer, bool retains_graph);
 
   BackwardEngine& engine_;
   Node& node_;
   std::vector<Tensor> gradients_;
+  std::vector<RowsUnderWay> under_way_;  // by output, as gradients_
   Tensor* buffer_;
   bool retains_graph_;
   std::vector<Tensor> weight_gradients_;  // of Tensors

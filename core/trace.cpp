@@ -19,6 +19,8 @@ std::string_view name_of(TraceKind kind) {
       return "reduce";
     case TraceKind::publish:
       return "publish";
+    case TraceKind::exchange:
+      return "exchange";
     case TraceKind::swap_in:
       return "swap_in";
     case TraceKind::swap_out:

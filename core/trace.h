@@ -18,7 +18,8 @@ enum class TraceKind : uint8_t {
   release,
   prefetch,
   reduce,
-  publish,  // the gather of updated weights after a step
+  publish,   // the gather of updated weights after a step
+  exchange,  // a collective or message of ranks that share a layer, a sequence or a pipeline
   swap_in,
   swap_out,
   step,

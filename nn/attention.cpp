@@ -80,7 +80,7 @@ void require_shared_heads(const TensorRanks* ranks, std::string_view path, int64
           "multiple of those of keys and values");
 }
 
-Tensor own_kv_heads(TensorRanks* ranks, const Tensor& columns, int64_t kv_heads, int64_t head) {
+Tensor own_kv_heads(TensorRanks* ranks, Tensor columns, int64_t kv_heads, int64_t head) {
   if (ranks == nullptr || kv_heads % ranks->size() == 0) return columns;
   const Tensor whole = ranks->spread(ranks->join(columns, kv_heads * head));
   const int64_t first = ranks->rank() * kv_heads / ranks->size() * head;
@@ -166,7 +166,7 @@ Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
     const int64_t part = (qkv.dim(-1) - width) / 2;
     std::vector<Tensor> parts = autograd::split(qkv, {width, part, part}, -1);
     for (size_t i = 1; i < parts.size(); ++i) {
-      parts[i] = own_kv_heads(tensor_ranks(), parts[i], kv_heads_of(options_), head);
+      parts[i] = own_kv_heads(tensor_ranks(), std::move(parts[i]), kv_heads_of(options_), head);
     }
     qkv = autograd::concat(parts, -1);
   }

@@ -64,7 +64,7 @@ void require_shared_heads(const TensorRanks* ranks, std::string_view path, int64
 // Keys or values of the heads that a rank's queries look at, [B, T, n * head], from the columns
 // that it has of them. Where there are more ranks than such heads, a rank has a part of one: the
 // parts are joined, and several ranks use the same head.
-Tensor own_kv_heads(TensorRanks* ranks, const Tensor& columns, int64_t kv_heads, int64_t head);
+Tensor own_kv_heads(TensorRanks* ranks, Tensor columns, int64_t kv_heads, int64_t head);
 // autograd::attention() of this rank's heads. Each slice of heads drops others: `how.site` is that
 // of all. k and v are absent where q holds all three.
 Tensor attend_own_heads(const TensorRanks* ranks, const Tensor& q, const Tensor& k, const Tensor& v,

@@ -1,6 +1,7 @@
 #include "nn/linear.h"
 
 #include <cmath>
+#include <utility>
 
 #include "autograd/ops/binary.h"
 #include "autograd/ops/cross_entropy.h"
@@ -91,30 +92,57 @@ Tensor Linear::forward(const Tensor& x) {
   return adapter_ != nullptr ? adapter_->forward(x) : plain(x, options_.activation);
 }
 
-Tensor Linear::plain(const Tensor& x, autograd::Activation activation) {
-  if (tensor_ranks() != nullptr && options_.split == Split::rows) {
-    autograd::LinearOptions how{.layout = options_.layout, .slices = slices_};
-    TensorRanks& ranks = *tensor_ranks();
-    const bool shares_tokens = ranks.shares_tokens();
-    if (slices_ == nullptr && !shares_tokens) {
-      how.in_rows = [&ranks](const Tensor& sum, const auto& make) { ranks.sum_in_rows(sum, make); };
-    }
-    Tensor y = autograd::linear(x, weight_, {}, how);
-    if (shares_tokens) y = ranks.leave(y);
-    return bias_ ? autograd::add(y, autograd::value(own_weight(tensor_ranks(), *bias_))) : y;
+std::vector<Tensor> Linear::of_one_input(const Tensor& x, std::initializer_list<Linear*> layers) {
+  std::vector<Tensor> results;
+  Linear& first = **layers.begin();
+  TensorRanks* ranks = first.tensor_ranks();
+  const bool in_rows = ranks != nullptr && first.adapter_ == nullptr && first.slices_ == nullptr;
+  const Tensor input =
+      in_rows ? ranks->enter_product(x,
+                                     [&](const Tensor& all, TensorRanks::InRows rows) {
+                                       results.push_back(first.columns(
+                                           all, first.options_.activation, std::move(rows)));
+                                     })
+              : enter(ranks, x);
+  for (Linear* layer : layers) {
+    if (layer != &first || !in_rows) results.push_back(layer->forward(input));
   }
-  if (tensor_ranks() != nullptr && options_.split == Split::columns && !options_.spread) {
-    return autograd::linear(
-        enter(tensor_ranks(), x), weight_, bias(),
-        {.layout = options_.layout, .activation = activation, .slices = slices_});
+  return results;
+}
+
+Tensor Linear::plain(const Tensor& x, autograd::Activation activation) {
+  TensorRanks* ranks = tensor_ranks();
+  if (ranks != nullptr && options_.split == Split::rows) {
+    const auto product = [&](TensorRanks::InRows in_rows) {
+      return autograd::linear(
+          x, weight_, {},
+          {.layout = options_.layout, .slices = slices_, .in_rows = std::move(in_rows)});
+    };
+    const Tensor y = slices_ == nullptr ? ranks->leave_product(product) : product({});
+    return bias_ ? autograd::add(y, autograd::value(own_weight(ranks, *bias_))) : y;
+  }
+  if (ranks != nullptr && options_.split == Split::columns && !options_.spread) {
+    if (slices_ != nullptr) return columns(enter(ranks, x), activation);
+    Tensor y;
+    ranks->enter_product(x, [&](const Tensor& all, TensorRanks::InRows in_rows) {
+      y = columns(all, activation, std::move(in_rows));
+    });
+    return y;
   }
   if (options_.split == Split::none) {
-    return autograd::linear(x, own_weight(tensor_ranks(), weight_),
-                            own_weight(tensor_ranks(), bias()),
+    return autograd::linear(x, own_weight(ranks, weight_), own_weight(ranks, bias()),
                             {.layout = options_.layout, .activation = activation});
   }
+  return columns(x, activation);
+}
+
+Tensor Linear::columns(const Tensor& x, autograd::Activation activation,
+                       TensorRanks::InRows in_rows) {
   return autograd::linear(x, weight_, bias(),
-                          {.layout = options_.layout, .activation = activation, .slices = slices_});
+                          {.layout = options_.layout,
+                           .activation = activation,
+                           .slices = slices_,
+                           .in_rows = std::move(in_rows)});
 }
 
 Tensor Linear::cross_entropy(const Tensor& x, const Tensor& labels) {

@@ -1,6 +1,7 @@
 // nn/linear.h: y = activation(x W^T + b).
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -46,6 +47,9 @@ class Linear : public Module {
   ~Linear() override;
   // [..., in] -> [..., out]. If ranks share the layer: this rank's part of the split dimension.
   Tensor forward(const Tensor& x);
+  // forward() of layers with Split::columns and .spread, of one input x that is the same on all
+  // ranks, or shared between them: enter(), and the first product beside what still travels.
+  static std::vector<Tensor> of_one_input(const Tensor& x, std::initializer_list<Linear*> layers);
   // The sum of the cross entropies of labels [...] with forward()'s result as logits. The logits of
   // the whole batch are never stored, unless the layer has an adapter. Not for layers in_out or
   // with an activation.
@@ -63,6 +67,9 @@ class Linear : public Module {
  private:
   // Without the adapter.
   Tensor plain(const Tensor& x, autograd::Activation activation);
+  // The product with an input that is here as slices need it.
+  Tensor columns(const Tensor& x, autograd::Activation activation,
+                 autograd::LinearOptions::InRows in_rows = {});
 
   LinearOptions options_;
   Parameter weight_;

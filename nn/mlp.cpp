@@ -65,8 +65,8 @@ GatedMlp::GatedMlp(Module& parent, std::string name, const GatedMlpOptions& opti
       down_proj_(*this, "down_proj", gated(options, Split::rows)) {}
 
 Tensor GatedMlp::forward(const Tensor& x) {
-  const Tensor input = enter(tensor_ranks(), x);
-  return down_proj_.forward(autograd::swiglu(gate_proj_.forward(input), up_proj_.forward(input)));
+  const std::vector<Tensor> hidden = Linear::of_one_input(x, {&gate_proj_, &up_proj_});
+  return down_proj_.forward(autograd::swiglu(hidden[0], hidden[1]));
 }
 
 PackedGatedMlp::PackedGatedMlp(Module& parent, std::string name,

@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "autograd/linear_slices.h"
+#include "autograd/ops/linear.h"
 #include "autograd/parameter.h"
 #include "autograd/weight.h"
 #include "tensor/tensor.h"
@@ -40,6 +41,8 @@ namespace zinc::nn {
 
 class TensorRanks {
  public:
+  using InRows = autograd::LinearOptions::InRows;
+
   virtual ~TensorRanks() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
@@ -53,16 +56,13 @@ class TensorRanks {
   // are added in f32 over a fixed tree of ranks.
   Tensor sum(const Tensor& part);
   virtual Tensor sum_exactly(const Tensor& part) = 0;  // likewise
-  // The same in place, of a product's result whose rows make(begin, count) computes: rows that are
-  // done may travel beside the next ones. autograd::LinearOptions::in_rows.
-  virtual void sum_in_rows(const Tensor& y,
-                           const std::function<void(int64_t begin, int64_t count)>& make) = 0;
   // The same in place, of f32 (f64), without a gradient.
   virtual void add_up(const Tensor& sum) = 0;
   // The same for shared tokens. x [B, T / size(), ...] -> [B, T, ...], and back. Each is the
   // gradient of the other, with sums as in sum(). gather_tokens() keeps x, and gathers again where
-  // backward needs the result. Rank r has tokens [r T / size(), (r + 1) T / size()). Throw
-  // ConfigError where T does not divide.
+  // backward needs the result. Rank r has part r of each of token_runs(B, T) parts of a sequence.
+  // Throw ConfigError where T does not divide.
+  virtual int64_t token_runs(int64_t /*B*/, int64_t /*T*/) const { return 1; }
   virtual Tensor gather_tokens(const Tensor& x) = 0;
   virtual Tensor sum_tokens(const Tensor& part) = 0;
   // The parts of all ranks side by side in the last dimension: [..., whole], the same on every
@@ -72,13 +72,19 @@ class TensorRanks {
   // See autograd::ClassShare::combine.
   virtual void combine_losses(const Tensor& lse, const Tensor& loss, const Tensor& labels) = 0;
 
-  // The input of sliced layers, and what they give: of all tokens, or of shared ones.
+  // The input of sliced layers: of all tokens, or of shared ones.
   Tensor enter(const Tensor& x) { return shares_tokens_ ? gather_tokens(x) : spread(x); }
-  Tensor leave(const Tensor& part) { return shares_tokens_ ? sum_tokens(part) : sum(part); }
-  // leave(), where all parts of an element are zero but one.
+  // What rows of slices give, likewise, where all parts of an element are zero but one.
   Tensor leave_exactly(const Tensor& part) {
     return shares_tokens_ ? sum_tokens(part) : sum_exactly(part);
   }
+  // enter(), and the sum behind rows of slices, of a linear layer: `product` makes its result,
+  // once, with autograd::LinearOptions::in_rows as given (empty: all rows at once), so that rows
+  // travel beside the product of others. enter_product() returns what the product took, for more
+  // layers behind it; leave_product() what the layer gives.
+  virtual Tensor enter_product(
+      const Tensor& x, const std::function<void(const Tensor& all, InRows in_rows)>& product) = 0;
+  virtual Tensor leave_product(const std::function<Tensor(InRows in_rows)>& product) = 0;
 
   bool shares_tokens() const { return shares_tokens_; }
   void share_tokens(bool on) { shares_tokens_ = on; }
@@ -106,6 +112,8 @@ autograd::Weight own_weight(TensorRanks* ranks, autograd::Parameter& weight);
 autograd::Weight own_weight(TensorRanks* ranks, autograd::Parameter* weight);  // null: absent
 // Of x [B, T, ...], own tokens; x if they are not shared.
 Tensor own_tokens(const TensorRanks* ranks, const Tensor& x);
+// The same of rows [T, C] of positions, for B sequences.
+Tensor own_tokens_of(const TensorRanks* ranks, const Tensor& rows, int64_t B);
 
 // A model that can share tokens between tensor ranks.
 class SharesTokens {

@@ -13,6 +13,7 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "core/philox.h"
+#include "core/trace_span.h"
 #include "kernels/accumulate.h"
 #include "kernels/attention.h"
 #include "kernels/attention_merge.h"
@@ -76,6 +77,8 @@ comm::Work pass_on(comm::World& group, const Tensor& from, const Tensor& to) {
   if (from.device() != group.context().device()) return {};
   const StreamRef ring = Context::current().stream(StreamRole::gather);
   ring->wait(compute()->record());
+  const TraceSpan span(group.context().trace(), TraceKind::exchange, ring, "next rank of the ring",
+                       from.view().bytes());
   return group.communicator().shift({.in = flat(from), .out = flat(to)}, ring);
 }
 

@@ -25,6 +25,7 @@ void swap(comm::World& group, const Blocks& in, const Blocks& out) {
   if (in.all.device() != group.context().device()) return;
   const StreamRef compute = Context::current().compute();
   const Shape flat{in.all.numel()};
+  const TraceSpan span = exchange_span(group, "tokens and heads", compute, in.all.view().bytes());
   group.communicator()
       .all_to_all({.in = in.all.view().reshape(flat), .out = out.all.view().reshape(flat)}, compute)
       .wait_on(compute);
@@ -121,7 +122,7 @@ class GatherNode final : public autograd::Node {
   GatherNode(comm::World& group, std::vector<Runs> runs) : group_(group), runs_(std::move(runs)) {}
   std::string_view name() const override { return "tokens of all ranks"; }
   void backward(autograd::BackwardPass& pass) override {
-    pass.give(0, sum_of_tokens(group_, pass.take_gradient(0), runs_));
+    pass.give(0, sum_of_tokens(group_, pass.take_gradient(0), runs_, least_sequence_on(group_)));
   }
 
  private:
@@ -148,7 +149,7 @@ class CommSequenceRanks final : public nn::SequenceRanks {
 
   Tensor of_all_tokens(const Tensor& x) override {
     const std::vector<Runs> runs = runs_of_all(*this, size() * x.dim(1));
-    Tensor y = all_tokens(group_, x, runs);
+    Tensor y = all_tokens(group_, x, runs, least_sequence_on(group_));
     if (autograd::needs_gradient(x)) {
       const auto node = autograd::make_node<GatherNode>(group_, runs);
       node->add_input(x);

@@ -35,6 +35,7 @@ void add_up(comm::World& world, const Tensor& x, const std::function<void()>& me
       Shape{group.workspace_bytes(comm::Collective::all_reduce, flat.bytes(), flat.dtype())},
       DType::u8, Label::communication);
   beside(!is_recording(world, x) && x.numel() > 0, meanwhile, [&](StreamRef stream) {
+    const TraceSpan span = exchange_span(world, "sum", stream, 2 * flat.bytes());
     return group.all_reduce({.inout = flat, .workspace = workspace.view()}, stream);
   });
 }
@@ -43,10 +44,10 @@ void add_up(comm::World& world, const Tensor& x, const std::function<void()>& me
 void gather_over(comm::World& group, const Tensor& mine, const Tensor& all) {
   if (is_recording(group, mine)) return;
   const StreamRef compute = Context::current().compute();
+  const View out = all.view().reshape(Shape{all.numel()});
+  const TraceSpan span = exchange_span(group, "gather", compute, out.bytes());
   group.communicator()
-      .all_gather({.shard = mine.view().reshape(Shape{mine.numel()}),
-                   .out = all.view().reshape(Shape{all.numel()})},
-                  compute)
+      .all_gather({.shard = mine.view().reshape(Shape{mine.numel()}), .out = out}, compute)
       .wait_on(compute);
 }
 
@@ -74,15 +75,25 @@ class SpreadNode final : public autograd::Node {
 
 class TokensNode final : public autograd::Node {
  public:
-  TokensNode(comm::World& group, std::vector<Runs> runs, bool gathers)
-      : group_(group), runs_(std::move(runs)), gathers_(gathers) {}
+  TokensNode(comm::World& group, std::vector<Runs> runs, int64_t least_bytes, bool gathers)
+      : group_(group), runs_(std::move(runs)), least_bytes_(least_bytes), gathers_(gathers) {}
   std::string_view name() const override {
     return gathers_ ? "tokens of all ranks" : "sum over ranks of own tokens";
   }
   void backward(autograd::BackwardPass& pass) override {
     const Tensor gradient = pass.take_gradient(0);
-    pass.give(0, gathers_ ? sum_of_tokens(group_, gradient, runs_, [&] { pass.make_beside(); })
-                          : all_tokens(group_, gradient, runs_));
+    if (gathers_) {
+      return pass.give(
+          0, sum_of_tokens(group_, gradient, runs_, least_bytes_, [&] { pass.make_beside(); }));
+    }
+    const auto tokens =
+        std::make_shared<TokensUnderWay>(group_, gradient, runs_, least_bytes_, false);
+    autograd::RowsUnderWay rows;
+    if (tokens->num_pieces() > 1) {
+      rows = {.num_parts = tokens->num_pieces(),
+              .wait = [tokens](int64_t piece) { tokens->wait(piece); }};
+    }
+    pass.give(0, tokens->wait(0), std::move(rows));
   }
   bool waits_for_ranks() const override { return gathers_; }
   bool can_remake(int) const override { return gathers_; }
@@ -92,16 +103,19 @@ class TokensNode final : public autograd::Node {
   }
   Tensor remake(int) override {
     if (!under_way_) begin(false);
-    Tensor tokens = under_way_->finish(runs_);
+    Tensor tokens = under_way_->wait_for_all();
     under_way_.reset();
     return tokens;
   }
 
  private:
-  void begin(bool is_beside) { under_way_.emplace(group_, saved()[0].restore(), is_beside); }
+  void begin(bool is_beside) {
+    under_way_.emplace(group_, saved()[0].restore(), runs_, least_bytes_, is_beside);
+  }
 
   comm::World& group_;
   std::vector<Runs> runs_;
+  int64_t least_bytes_;
   bool gathers_;
   std::optional<TokensUnderWay> under_way_;
 };
@@ -128,8 +142,7 @@ class JoinNode final : public autograd::Node {
 
 class CommTensorRanks final : public nn::TensorRanks {
  public:
-  CommTensorRanks(comm::World* group, int64_t least_piece)
-      : group_(group), least_piece_(least_piece) {}
+  CommTensorRanks(comm::World* group, const LeastPiece& least) : group_(group), least_(least) {}
   int rank() const override { return group_ == nullptr ? 0 : group_->rank(); }
   int size() const override { return group_ == nullptr ? 1 : group_->size(); }
 
@@ -154,48 +167,69 @@ class CommTensorRanks final : public nn::TensorRanks {
     return y;
   }
 
-  void sum_in_rows(const Tensor& y, const std::function<void(int64_t, int64_t)>& make) override {
-    const int64_t rows = y.view().rows();
-    const int64_t most = least_piece_ == 0 ? 1 : y.view().bytes() / least_piece_;
-    const int64_t pieces = std::max<int64_t>(1, std::min({most, rows, kMostPieces}));
-    if (group_ == nullptr || pieces == 1) {
-      make(0, rows);
-      return add_up(y);
+  Tensor enter_product(
+      const Tensor& x,
+      const std::function<void(const Tensor& all, InRows in_rows)>& product) override {
+    if (group_ == nullptr || !shares_tokens()) {
+      Tensor all = enter(x);
+      product(all, {});
+      return all;
     }
-    comm::Communicator& group = group_->communicator();
-    const int64_t features = y.dim(-1), most_rows = (rows + pieces - 1) / pieces;
-    // One for all: they travel one after the other.
-    const Tensor workspace = Tensor::empty(
-        Shape{group.workspace_bytes(comm::Collective::all_reduce,
-                                    most_rows * features * size_of(y.dtype()), y.dtype())},
-        DType::u8, Label::communication);
-    std::vector<comm::Work> works;
-    for (int64_t i = 0; i < pieces; ++i) {
-      const int64_t begin = rows * i / pieces, count = rows * (i + 1) / pieces - begin;
-      make(begin, count);
-      if (is_recording(*group_, y)) continue;
-      const View flat = y.view().reshape(Shape{y.numel()});
-      works.push_back(group.all_reduce({.inout = flat.narrow(0, begin * features, count * features),
-                                        .workspace = workspace.view()},
-                                       stream_beside_compute()));
+    const std::vector<Runs> runs = runs_of(x.dim(0), size() * x.dim(1));
+    TokensUnderWay tokens(*group_, x, runs, least_.sequence_bytes, false);
+    Tensor all = with_history(x, runs, true, tokens.wait(0));
+    product(all, in_pieces(tokens.num_pieces(), [&](int64_t piece, const auto& make) {
+              tokens.wait(piece);
+              make();
+            }));
+    return all;
+  }
+
+  Tensor leave_product(const std::function<Tensor(InRows in_rows)>& product) override {
+    if (group_ == nullptr) return product({});
+    if (!shares_tokens()) {
+      return product([this](const Tensor& y, const auto& make) { sum_in_rows(y, make); });
     }
-    for (const comm::Work& work : works) work.wait_on(Context::current().compute());
+    std::optional<TokenSums> sums;
+    std::vector<Runs> runs;
+    const Tensor part = product([&](const Tensor& y, const auto& make) {
+      runs = runs_of(y.dim(0), y.dim(1));
+      sums.emplace(*group_, y, runs, least_.sequence_bytes);
+      in_pieces(sums->num_pieces(), [&](int64_t piece, const auto& make_piece) {
+        make_piece();
+        sums->start(piece, false);
+      })(y, make);
+    });
+    return with_history(part, runs, false, sums->finish());
   }
 
   void add_up(const Tensor& sum) override {
     if (group_ != nullptr) parallel::add_up(*group_, sum);
   }
 
+  int64_t token_runs(int64_t B, int64_t T) const override {
+    if (T % size() != 0) {
+      throw ConfigError(str("zinc.tensor_sequence_parallel: ", size(),
+                            " tensor ranks cannot share ", T,
+                            " tokens; take a length that they divide, or leave the key out"));
+    }
+    if (B > 1 || least_.tokens == 0) return 1;
+    int64_t runs = std::clamp<int64_t>(T / least_.tokens, 1, kMostPieces);
+    while (T % (runs * size()) != 0) --runs;
+    return runs;
+  }
+
   Tensor gather_tokens(const Tensor& x) override {
     if (group_ == nullptr) return x;
-    const std::vector<Runs> runs = runs_of(size() * x.dim(1));
-    return with_history(x, runs, true, all_tokens(*group_, x, runs));
+    const std::vector<Runs> runs = runs_of(x.dim(0), size() * x.dim(1));
+    return with_history(x, runs, true, all_tokens(*group_, x, runs, least_.sequence_bytes));
   }
 
   Tensor sum_tokens(const Tensor& part) override {
     if (group_ == nullptr) return part;
-    const std::vector<Runs> runs = runs_of(part.dim(1));
-    return with_history(part, runs, false, sum_of_tokens(*group_, part, runs));
+    const std::vector<Runs> runs = runs_of(part.dim(0), part.dim(1));
+    return with_history(part, runs, false,
+                        sum_of_tokens(*group_, part, runs, least_.sequence_bytes));
   }
 
   Tensor join(const Tensor& part, int64_t whole) override {
@@ -252,19 +286,58 @@ class CommTensorRanks final : public nn::TensorRanks {
   }
 
  private:
-  std::vector<Runs> runs_of(int64_t T) const {
-    if (T % size() != 0) {
-      throw ConfigError(str("zinc.tensor_sequence_parallel: ", size(),
-                            " tensor ranks cannot share ", T,
-                            " tokens; take a length that they divide, or leave the key out"));
+  // As many rows each; visit(piece, make its rows).
+  template <class Visit>
+  static InRows in_pieces(int64_t count, Visit visit) {
+    return [count, visit](const Tensor& y, const std::function<void(int64_t, int64_t)>& make) {
+      const int64_t rows = y.view().rows() / count;
+      for (int64_t piece = 0; piece < count; ++piece) {
+        visit(piece, [&] { make(piece * rows, rows); });
+      }
+    };
+  }
+  // The sum over ranks of a product's result, in place: rows that are done travel beside the next.
+  void sum_in_rows(const Tensor& y, const std::function<void(int64_t, int64_t)>& make) {
+    const int64_t rows = y.view().rows();
+    const int64_t most = least_.sum_bytes == 0 ? 1 : y.view().bytes() / least_.sum_bytes;
+    const int64_t pieces = std::max<int64_t>(1, std::min({most, rows, kMostPieces}));
+    if (group_ == nullptr || pieces == 1) {
+      make(0, rows);
+      return add_up(y);
     }
-    std::vector<Runs> runs;
-    for (int rank = 0; rank < size(); ++rank) runs.push_back({{rank * T / size(), T / size()}});
+    comm::Communicator& group = group_->communicator();
+    const int64_t features = y.dim(-1), most_rows = (rows + pieces - 1) / pieces;
+    // One for all: they travel one after the other.
+    const Tensor workspace = Tensor::empty(
+        Shape{group.workspace_bytes(comm::Collective::all_reduce,
+                                    most_rows * features * size_of(y.dtype()), y.dtype())},
+        DType::u8, Label::communication);
+    std::vector<comm::Work> works;
+    for (int64_t i = 0; i < pieces; ++i) {
+      const int64_t begin = rows * i / pieces, count = rows * (i + 1) / pieces - begin;
+      make(begin, count);
+      if (is_recording(*group_, y)) continue;
+      const View piece =
+          y.view().reshape(Shape{y.numel()}).narrow(0, begin * features, count * features);
+      const StreamRef stream = stream_beside_compute();
+      const TraceSpan span = exchange_span(*group_, "sum", stream, 2 * piece.bytes());
+      works.push_back(group.all_reduce({.inout = piece, .workspace = workspace.view()}, stream));
+    }
+    for (const comm::Work& work : works) work.wait_on(Context::current().compute());
+  }
+
+  std::vector<Runs> runs_of(int64_t B, int64_t T) const {
+    const int64_t count = token_runs(B, T), length = T / (count * size());
+    std::vector<Runs> runs(static_cast<size_t>(size()));
+    for (int64_t i = 0; i < count * size(); ++i) {
+      runs[static_cast<size_t>(i % size())].push_back({i * length, length});
+    }
     return runs;
   }
   Tensor with_history(const Tensor& x, const std::vector<Runs>& runs, bool gathers, Tensor y) {
     if (!autograd::needs_gradient(x)) return y;
-    const auto node = autograd::make_node<TokensNode>(*group_, runs, gathers);
+    const auto node =
+        autograd::make_node<TokensNode>(*group_, runs, least_.sequence_bytes, gathers);
     node->add_input(x);
     if (gathers) node->save(x);
     node->set_output(y);
@@ -278,8 +351,8 @@ class CommTensorRanks final : public nn::TensorRanks {
     return TensorSlice::of(Shape{whole}, 0, {whole}, rank, size()).pieces.front();
   }
 
-  comm::World* group_;   // null: one rank
-  int64_t least_piece_;  // bytes; 0: sums are not cut
+  comm::World* group_;  // null: one rank
+  LeastPiece least_;
 };
 
 class PartOfSlot final : public autograd::SavedSlot {
@@ -337,11 +410,14 @@ std::unique_ptr<autograd::SavedTensorStore> share_saved(comm::World& group,
   return std::make_unique<PartOfStore>(group, inner);
 }
 
-std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World* group, int64_t least_piece) {
-  if (least_piece == 0 && group != nullptr && group->context().device().is_cuda()) {
-    least_piece = kLeastPiece;
-  }
-  return std::make_unique<CommTensorRanks>(group, least_piece);
+LeastPiece least_piece_on(const comm::World* group) {
+  if (group == nullptr || !group->context().device().is_cuda()) return {};
+  return {
+      .sum_bytes = int64_t{4} << 20, .sequence_bytes = least_sequence_on(*group), .tokens = 8192};
+}
+
+std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World* group, const LeastPiece& least) {
+  return std::make_unique<CommTensorRanks>(group, least);
 }
 
 void share_layers(nn::Module& model, nn::TensorRanks* ranks) {

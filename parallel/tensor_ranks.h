@@ -10,14 +10,26 @@
 
 namespace zinc::parallel {
 
+// The least pieces in which sums and tokens travel beside products, on stream_beside_compute().
+struct LeastPiece {
+  // Of the sum of a product's result, at most kMostPieces. 0: it is whole.
+  int64_t sum_bytes = 0;
+  // Of all tokens of a sequence, where several sequences are shared. 0: all travel at once.
+  int64_t sequence_bytes = 0;
+  // Of one sequence whose tokens are shared, at most kMostPieces. 0: it is whole.
+  int64_t tokens = 0;
+};
+inline constexpr int64_t kMostPieces = 4;
+// On a GPU 4 MiB, 16 MiB and 8192 tokens; on a CPU nothing is cut.
+LeastPiece least_piece_on(const comm::World* group);
+
 // `group` must outlive the result; null: a rank of its own. Sums allocate from the current context
 // (Label::communication) and are queued on its compute stream. On another device than the group's,
-// as when a step is recorded, they only allocate. least_piece > 0: products of at least twice so
-// many bytes are summed in pieces of at least so many, at most kMostPieces, each beside the product
-// of the next on stream_beside_compute(). 0: on a GPU kLeastPiece, else products are whole.
-std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World* group, int64_t least_piece = 0);
-inline constexpr int64_t kMostPieces = 4;
-inline constexpr int64_t kLeastPiece = int64_t{4} << 20;
+// as when a step is recorded, they only allocate.
+std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World* group, const LeastPiece& least);
+inline std::unique_ptr<nn::TensorRanks> make_tensor_ranks(comm::World* group) {
+  return make_tensor_ranks(group, least_piece_on(group));
+}
 
 // Makes `ranks` share the model's layers. Null: each rank has whole layers. Throws ConfigError if
 // no layer of the model says how it is sliced, and whatever the layers throw.

@@ -1,12 +1,15 @@
 // parallel/token_runs.h: tokens that lie on several ranks, brought together and summed.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <string_view>
 #include <vector>
 
 #include "comm/world.h"
 #include "core/context.h"
 #include "core/shape.h"
+#include "core/trace_span.h"
 #include "nn/sequence_ranks.h"
 #include "tensor/tensor.h"
 
@@ -26,6 +29,11 @@ struct Blocks {
   Tensor all;
 };
 
+// One event of the trace, of kind exchange, for a collective of `group` that is issued to `stream`
+// while the span lives. `bytes`: of the whole that the ranks bring together, share out or sum up;
+// this rank sends all but its own part of it, to sum up on all ranks twice that.
+TraceSpan exchange_span(comm::World& group, std::string_view name, StreamRef stream, int64_t bytes);
+
 void copy(const ConstView& from, const View& to);  // on the compute stream
 
 // Where collectives go on beside the compute stream, behind what that was given so far; the compute
@@ -38,25 +46,70 @@ StreamRef stream_beside_compute();
 void beside(bool runs, const std::function<void()>& meanwhile,
             const std::function<comm::Work(StreamRef)>& collective);
 
-// x: [B, t, W], the tokens `runs[rank]` of this rank, one run after the other. Returns those of all
+// The least bytes, over all ranks, of a sequence that travels by itself: 16 MiB on a GPU, where by
+// plan shorter ones cost more in messages than the copies of TokenPieces. 0, all travel at once: on
+// a CPU.
+int64_t least_sequence_on(const comm::World& group);
+
+// How tokens travel. Of one sequence, the runs that follow each other over the ranks are a piece:
+// it goes straight to its place, and can be used while the others are under way. Of several
+// sequences, each is a piece if every rank has one run of it and it has least_bytes bytes.
+// Otherwise all are one piece, between two copies.
+struct TokenPieces {
+  // x: [B, T, W], all tokens. least_bytes 0: one piece.
+  TokenPieces(const std::vector<Runs>& runs, const Shape& x, DType dtype, int64_t least_bytes);
+  int64_t count;
+  bool are_in_place;  // no copies
+};
+
+// x: [B, t, W], the tokens `runs[rank]` of this rank, one run after the other. Gives those of all
 // ranks, in their order: [B, T, W].
-Tensor all_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs);
-// The same in two halves: tokens travel until finish() lets compute wait for them. is_beside: on
-// stream_beside_compute().
 class TokensUnderWay {
  public:
-  TokensUnderWay(comm::World& group, const Tensor& x, bool is_beside);
-  Tensor finish(const std::vector<Runs>& runs);
+  // is_beside: on stream_beside_compute(), where several pieces go anyway.
+  TokensUnderWay(comm::World& group, const Tensor& x, std::vector<Runs> runs, int64_t least_bytes,
+                 bool is_beside);
+  int64_t num_pieces() const { return pieces_.count; }
+  // Lets the compute stream wait for the sequences of a piece. The tensor is the same at every
+  // call; the other pieces may not be there yet.
+  Tensor wait(int64_t piece);
+  Tensor wait_for_all() { return wait(num_pieces() - 1); }
 
  private:
+  std::vector<Runs> runs_;
+  TokenPieces pieces_;
   Tensor mine_;
   Blocks blocks_;
-  comm::Work work_;
+  Tensor whole_;
+  std::vector<comm::Work> works_;  // of pieces; empty where nothing travels
 };
-// x: [B, T, W]. Returns the sum over ranks of this rank's tokens, [B, t, W], in f32 over a fixed
-// tree. `meanwhile` issues what does not need it.
+Tensor all_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs,
+                  int64_t least_bytes);
+
+// x: [B, T, W], of which each rank has a part of every element. Gives the sum over ranks of this
+// rank's tokens, [B, t, W], in f32 over a fixed tree. x must stay until finish().
+class TokenSums {
+ public:
+  TokenSums(comm::World& group, const Tensor& x, std::vector<Runs> runs, int64_t least_bytes);
+  int64_t num_pieces() const { return pieces_.count; }
+  // Of a piece that is in x now. Pieces in ascending order. is_beside: as above.
+  void start(int64_t piece, bool is_beside);
+  Tensor finish();
+
+ private:
+  comm::World& group_;
+  std::vector<Runs> runs_;
+  TokenPieces pieces_;
+  Tensor x_;
+  Blocks blocks_;
+  Tensor workspace_;
+  Tensor y_;
+  comm::Work work_;  // the last one
+};
+// `meanwhile` issues what does not need it.
 Tensor sum_of_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs,
-                     const std::function<void()>& meanwhile = {});
-// Both only allocate where x is on another device than the group's, as when a step is recorded.
+                     int64_t least_bytes, const std::function<void()>& meanwhile = {});
+// All of them only allocate where x is on another device than the group's, as when a step is
+// recorded.
 
 }  // namespace zinc::parallel

@@ -36,7 +36,7 @@
 #include "zero/strategy.h"
 #include "zero/tiers/saved_inputs.h"
 #include "zero/trace/phase_clock.h"
-#include "zero/trace/trace_span.h"
+#include "zero/trace/step_trace.h"
 #include "zero/update/update_rules.h"
 #include "zero/update/whole_step.h"
 #include "zero/values_at_end.h"

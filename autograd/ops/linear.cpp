@@ -49,13 +49,17 @@ int cut_of_weight(const LinearOptions& options) {
 
 class LinearNode final : public Node {
  public:
-  explicit LinearNode(const LinearOptions& options) : options_(options) {}
+  explicit LinearNode(const LinearOptions& options) : options_(options) { options_.in_rows = {}; }
   std::string_view name() const override { return "linear"; }
 
   // z = x W^T + b:  dz = dy * activation'(z);  db = sum_rows dz;  dW = dz^T x;  dx = dz W
   // The weight's gradient comes first, so that x can go before dx is made.
   void backward(BackwardPass& pass) override {
-    Tensor dz = pass.take_gradient(0);
+    RowsUnderWay rows;
+    Tensor dz = pass.take_gradient_under_way(0, rows);
+    if (options_.activation != Activation::none || options_.slices != nullptr || !pass.needs(0)) {
+      std::exchange(rows, {}).wait_for_all();
+    }
     if (options_.activation != Activation::none) {
       const Tensor z = pass.take_saved(1);
       Tensor target = dz.is_sole_owner() ? dz : Tensor::empty(dz.shape(), dz.dtype());
@@ -63,8 +67,10 @@ class LinearNode final : public Node {
       dz = std::move(target);
     }
     if (pass.weight_needs(0)) pass.prepare_saved(0);
-    // Where weights wait for ranks, those get dx as soon as they can.
-    if (pass.hides_weights()) give_input_gradient(pass, dz);
+    // Where weights wait for ranks, those get dx as soon as they can; where dz is under way, dx is
+    // made of the rows that are here.
+    const bool begins_with_input = pass.hides_weights() || rows.num_parts > 0;
+    if (begins_with_input) give_input_gradient(pass, dz, std::exchange(rows, {}));
     if (pass.weight_needs(1)) {
       pass.make_weight_gradient(1, [dz, options = options_](const GradientTarget& db) {
         bias_backward(options, dz, db);
@@ -76,7 +82,7 @@ class LinearNode final : public Node {
             weight_backward(options, x, dz, dw);
           });
     }
-    if (!pass.hides_weights()) give_input_gradient(pass, std::move(dz));
+    if (!begins_with_input) give_input_gradient(pass, std::move(dz), {});
   }
 
   bool can_remake(int) const override { return options_.activation != Activation::none; }
@@ -88,23 +94,27 @@ class LinearNode final : public Node {
   }
 
  private:
-  void give_input_gradient(BackwardPass& pass, Tensor dz) const {
+  void give_input_gradient(BackwardPass& pass, Tensor dz, const RowsUnderWay& under_way) const {
     if (!pass.needs(0)) return;
     Tensor dx = pass.gradient_memory(0);
     {
       const WeightValue weight = pass.weight(0);
       const bool by_inputs = is_cut_by_inputs(options_);
-      gemm({.whole = {.a = as_matrix("linear", ConstView(dz.view())),
-                      .b = weight.view(),
-                      .bias = {},
-                      .activation_input = {},
-                      .c = as_matrix("linear", dx.view()),
-                      .pre_activation = {},
-                      .transpose_b = options_.layout == WeightLayout::in_out},
-            .a = by_inputs ? -1 : 1,
-            .b = cut_of_weight(options_),
-            .c = by_inputs ? 1 : -1},
-           options_.slices.get());
+      const ConstView dz_rows = as_matrix("linear", ConstView(dz.view()));
+      const View dx_rows = as_matrix("linear", dx.view());
+      under_way.for_each_part(dz_rows.dim(0), [&](int64_t begin, int64_t count) {
+        gemm({.whole = {.a = dz_rows.narrow(0, begin, count),
+                        .b = weight.view(),
+                        .bias = {},
+                        .activation_input = {},
+                        .c = dx_rows.narrow(0, begin, count),
+                        .pre_activation = {},
+                        .transpose_b = options_.layout == WeightLayout::in_out},
+              .a = by_inputs ? -1 : 1,
+              .b = cut_of_weight(options_),
+              .c = by_inputs ? 1 : -1},
+             options_.slices.get());
+      });
     }
     dz = {};
     pass.give(0, std::move(dx));
@@ -150,8 +160,6 @@ void check(const Tensor& x, const Weight& weight, const Weight& bias, int64_t in
            const LinearOptions& options) {
   require(!is_cut_by_inputs(options) || (!bias && options.activation == Activation::none),
           "linear: bias and activation come behind the sum over slices of inputs");
-  require(!options.in_rows || (!bias && options.activation == Activation::none),
-          "linear: bias and activation come behind what is made in rows");
   require(x.rank() >= 1 && x.dim(-1) == in, "linear: x of shape ", x.shape(),
           " must have rows of length ", in, " for ", weight);
   require(weight.dtype() == x.dtype(), "linear: the weight is ", weight.dtype(), ", x is ",

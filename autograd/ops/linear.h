@@ -25,10 +25,13 @@ struct LinearOptions {
   // Weight and bias are parts of a layer, cut as these say; null: whole. Of inputs: without bias
   // and activation. Result and gradients are those of the whole layer.
   std::shared_ptr<const LinearSlices> slices{};
-  // Makes the result from the product's, in place: make(begin, count) computes rows of y, seen as a
-  // matrix; it is called for all, some at a time, so that what becomes of these goes on beside the
-  // others. Backward leaves the gradient as it is. Null: all at once. Without bias and activation.
-  std::function<void(const Tensor& y, const std::function<void(int64_t, int64_t)>& make)> in_rows{};
+  // Makes the result y of a product: make(begin, count) computes rows of y, seen as a matrix, and
+  // is called for all, some at a time. So what these rows need, or what becomes of them, can go on
+  // beside the others. May change rows in place; backward leaves the gradient as it is. Empty: all
+  // at once.
+  using InRows =
+      std::function<void(const Tensor& y, const std::function<void(int64_t, int64_t)>& make)>;
+  InRows in_rows{};
 };
 
 // x: [..., in] f64 | f32 | bf16 | f16, rows at one stride. weight: as `layout` says; bias: [out],

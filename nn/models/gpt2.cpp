@@ -96,13 +96,13 @@ Tensor Gpt2::embed(const Tensor& ids, const AttentionScope& scope) {
   require_sequence(*this, ids);
   if (transformer_.wte.is_sliced()) {
     TensorRanks* ranks = transformer_.wte.tensor_ranks();
-    const int64_t count = ids.dim(-1) / (ranks->shares_tokens() ? ranks->size() : 1);
-    const int64_t first = start_of(scope) + (ranks->shares_tokens() ? ranks->rank() * count : 0);
+    const auto rows = [&] {
+      const Tensor all = autograd::value(own_weight(ranks, transformer_.wpe.weight()));
+      return own_tokens_of(ranks, autograd::narrow(all, 0, start_of(scope), ids.dim(-1)),
+                           ids.dim(0));
+    };
     const Tensor places =
-        scope.positions.defined()
-            ? transformer_.wpe.forward(scope.positions)
-            : autograd::narrow(autograd::value(own_weight(ranks, transformer_.wpe.weight())), 0,
-                               first, count);
+        scope.positions.defined() ? transformer_.wpe.forward(scope.positions) : rows();
     return transformer_.drop.forward(autograd::add(transformer_.wte.forward(ids), places));
   }
   const Tensor rows = autograd::embedding(ids, transformer_.wte.weight(), transformer_.wpe.weight(),

@@ -100,7 +100,7 @@ Tensor LlamaAttention::turned(Tensor rows, std::optional<RMSNorm>& norm, int64_t
 
 Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
                                const PositionTerms& positions) {
-  const Tensor input = enter(tensor_ranks(), x);
+  std::vector<Tensor> columns = Linear::of_one_input(x, {&q_proj_, &k_proj_, &v_proj_});
   const LocalHeads slice =
       LocalHeads::of(path(), num_heads_, num_kv_heads_, tensor_ranks(), nullptr);
   const LocalHeads local =
@@ -108,13 +108,13 @@ Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
   const auto to_heads = [&](Tensor x) {
     return gets_heads(scope) ? scope.sequence->to_heads(x, {x.dim(2)}) : x;
   };
-  const auto own = [&](Linear& projection) {
-    return own_kv_heads(tensor_ranks(), projection.forward(input), num_kv_heads_, head_dim_);
+  const auto own = [&](Tensor& features) {
+    return own_kv_heads(tensor_ranks(), std::move(features), num_kv_heads_, head_dim_);
   };
   const Tensor q =
-      to_heads(turned(q_proj_.forward(input), q_norm_, slice.heads, positions.rotary, scope));
-  Tensor k = to_heads(turned(own(k_proj_), k_norm_, slice.kv_heads, positions.rotary, scope));
-  Tensor v = to_heads(own(v_proj_));
+      to_heads(turned(std::move(columns[0]), q_norm_, slice.heads, positions.rotary, scope));
+  Tensor k = to_heads(turned(own(columns[1]), k_norm_, slice.kv_heads, positions.rotary, scope));
+  Tensor v = to_heads(own(columns[2]));
   if (scope.cache != nullptr) {
     KvCache::Seen seen = scope.cache->extend(k, v, local.kv_heads);
     k = std::move(seen.keys);

@@ -31,7 +31,8 @@ std::string slice(const std::string& kind, const std::string& name, int lane, in
 }
 
 // Compute [100,200) and [300,400), a prefetch [150,320) that the second one waits for from 200 on,
-// a gather on demand [350,360), a reduction [390,500); transfers with NVMe [110,180) and [450,480),
+// a gather on demand [350,360), a reduction [390,500), a sum over tensor ranks [280,290) beside the
+// prefetch; transfers with NVMe [110,180) and [450,480),
 // and a copy from the host that is none.
 std::string known_trace() {
   return kHead + slice("compute", "a", 1, 100, 200, "\"id\":1") +
@@ -42,6 +43,7 @@ std::string known_trace() {
          slice("compute", "b", 1, 300, 400, "\"id\":5,\"waited_for\":3") +
          slice("gather", "gather h.2", 2, 350, 360, "\"id\":6,\"group\":\"h.2\",\"bytes\":10") +
          slice("reduce", "reduce h.1", 3, 390, 500, "\"id\":7,\"group\":\"h.1\",\"bytes\":500") +
+         slice("exchange", "exchange sum", 1, 280, 290, "\"id\":18,\"bytes\":64") +
          slice("swap_in", "swap_in h.1", 16, 110, 140, "\"id\":13,\"bytes\":4096") +
          slice("swap_in", "swap_in h.2", 16, 140, 180, "\"id\":14,\"bytes\":4096") +
          slice("swap_out", "swap_out h.1", 17, 450, 480, "\"id\":15,\"bytes\":100") +
@@ -74,6 +76,7 @@ void expect_known(const TraceSummary& summary) {
   EXPECT_EQ(step.prefetch_hit_rate(), 0.5);
   EXPECT_EQ(step.gathered_bytes, 1010);
   EXPECT_EQ(step.reduced_bytes, 500);
+  EXPECT_EQ(step.exchanged_bytes, 64);
   near(step.swap, 70 + 30);
   EXPECT_EQ(step.swapped_in_bytes, 2 * 4096);
   EXPECT_EQ(step.swapped_out_bytes, 100);
@@ -190,11 +193,23 @@ struct RunOptions {
   int64_t max_live = 1'000'000'000;
   std::chrono::microseconds delay{0};         // of gathers
   std::chrono::microseconds reduce_delay{0};  // of reductions
+  comm::Mesh mesh;                            // without delays
+  nn::SequenceExchange exchange = nn::SequenceExchange::heads;
+  bool tensor_sequence_parallel = false;
 };
+
+int64_t bytes_sent(comm::World& world) {
+  int64_t bytes = world.communicator().bytes_sent();
+  if (&world.shards() != &world) bytes += world.shards().communicator().bytes_sent();
+  for (const comm::World* group : {world.tensor(), world.pipe(), world.sequence()}) {
+    if (group != nullptr) bytes += group->communicator().bytes_sent();
+  }
+  return bytes;
+}
 
 // Trains with a trace in `path`; returns the bytes that each rank sent in the steps.
 std::vector<int64_t> train_traced(const std::string& path, const RunOptions& options) {
-  std::vector<std::unique_ptr<TraceRecorder>> recorders;
+  std::vector<std::shared_ptr<TraceRecorder>> recorders;
   comm::ConnectOptions connect{.seed = 1, .num_threads = 1};
   std::vector<std::unique_ptr<TraceWriter>> writers;
   std::vector<std::unique_ptr<comm::Communicator>> group;
@@ -203,14 +218,21 @@ std::vector<int64_t> train_traced(const std::string& path, const RunOptions& opt
         std::make_unique<Delayed>(std::move(communicator), options.delay, options.reduce_delay));
   }
   for (int rank = 0; rank < options.world; ++rank) {
-    recorders.push_back(std::make_unique<TraceRecorder>());
+    recorders.push_back(std::make_shared<TraceRecorder>());
     connect.rank_traces.push_back(recorders.back().get());
     writers.push_back(
         std::make_unique<TraceWriter>(path, TraceWriterOptions{.rank = rank, .begins = rank == 0}));
   }
   const Cycle dataset;
   std::vector<int64_t> sent(static_cast<size_t>(options.world));
-  comm::run_ranks(std::move(group), connect, [&](comm::World& world) {
+  const auto train = [&](comm::World& world) {
+    const auto rank = static_cast<size_t>(world.rank());
+    if (!options.mesh.is_flat()) {
+      comm::RankSettings settings = world.settings();
+      settings.mesh = options.mesh;
+      settings.trace = recorders[rank];
+      world.configure(settings);
+    }
     nn::Gpt2Config config;
     config.vocab_size = 5;
     config.max_positions = 8;
@@ -224,16 +246,23 @@ std::vector<int64_t> train_traced(const std::string& path, const RunOptions& opt
     engine_config.zero.overlap_comm = options.overlap;
     engine_config.zero.max_live_parameters = options.max_live;
     engine_config.zero.param_persistence_threshold = 0;
+    engine_config.sequence_exchange = options.exchange;
+    engine_config.tensor_sequence_parallel = options.tensor_sequence_parallel;
     zero::Engine engine(model, engine_config, world);
+    const comm::MeshPlace data = world.data();
     Loader loader(dataset,
-                  {.micro_batch = 2, .seq_len = 8, .rank = world.rank(), .world = world.size()});
-    const auto rank = static_cast<size_t>(world.rank());
-    const int64_t before = world.communicator().bytes_sent();
+                  {.micro_batch = 2, .seq_len = 8, .rank = data.rank(), .world = data.size()});
+    const int64_t before = bytes_sent(world);
     Trainer trainer(engine, loader, nullptr, {}, nullptr,
                     {.steps = options.steps, .trace = writers[rank].get()});
     trainer.run();
-    sent[rank] = world.communicator().bytes_sent() - before;
-  });
+    sent[rank] = bytes_sent(world) - before;
+  };
+  if (options.mesh.is_flat()) {
+    comm::run_ranks(std::move(group), connect, train);
+  } else {
+    comm::run_local_ranks(options.world, {.seed = 1, .num_threads = 1}, train);
+  }
   return sent;
 }
 
@@ -339,6 +368,40 @@ TEST(Trace, Stage3_EveryGatherIsAheadAndEveryByteIsThere) {
     // Beside the groups, a step gathers its loss, its norm and whether to stop: less than 4 KiB.
     EXPECT_LE(counted[rank], sent[rank]);
     EXPECT_GE(counted[rank], sent[rank] - options.steps * 4096);
+  }
+}
+
+TEST(Trace, RanksOfAMesh_EveryByteIsThereAndIsNoCompute) {
+  using nn::SequenceExchange;
+  const std::vector<RunOptions> runs{
+      {.stage = 0, .mesh = {.tensor = 2}},
+      {.stage = 0, .mesh = {.tensor = 2}, .tensor_sequence_parallel = true},
+      {.stage = 0, .mesh = {.pipe = 2}},
+      {.stage = 1, .mesh = {.sequence = 2}, .exchange = SequenceExchange::heads},
+      {.stage = 1, .mesh = {.sequence = 2}, .exchange = SequenceExchange::ring},
+      {.world = 4, .stage = 2, .mesh = {.tensor = 2}},
+      {.world = 4, .stage = 1, .mesh = {.tensor = 2, .pipe = 2}}};
+  for (size_t run = 0; run < runs.size(); ++run) {
+    SCOPED_TRACE(run);
+    const RunOptions& options = runs[run];
+    const ScratchFolder folder;
+    const std::string path = folder / "trace.json";
+    const std::vector<int64_t> sent = train_traced(path, options);
+    std::vector<int64_t> counted(sent.size());
+    const TraceSummary summary = summarize_trace(path);
+    ASSERT_EQ(summary.steps.size(), sent.size() * static_cast<size_t>(options.steps));
+    for (const StepSummary& step : summary.steps) {
+      EXPECT_GT(step.exchanged_bytes, 0);
+      EXPECT_GT(step.compute, 0.0);
+      EXPECT_GT(step.exposed_communication, 0.0);
+      EXPECT_LE(step.compute + step.exposed_communication, step.seconds * 1.001);
+      counted[static_cast<size_t>(step.rank)] +=
+          step.exchanged_bytes + step.gathered_bytes + step.reduced_bytes;
+    }
+    for (size_t rank = 0; rank < sent.size(); ++rank) {
+      EXPECT_LE(counted[rank], sent[rank]) << rank;
+      EXPECT_GE(counted[rank], sent[rank] - options.steps * 1024) << rank;
+    }
   }
 }
 

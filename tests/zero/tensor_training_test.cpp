@@ -5,11 +5,16 @@
 #include <cmath>
 #include <mutex>
 
+#include "autograd/backward.h"
+#include "autograd/ops/binary.h"
+#include "autograd/ops/reduce.h"
+#include "autograd/ops/unary.h"
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "nn/dropout.h"
 #include "nn/kv_cache.h"
 #include "nn/lora.h"
+#include "nn/mlp.h"
 #include "nn/models/encoder_classifier.h"
 #include "parallel/tensor_ranks.h"
 #include "tests/zero/mesh_models.h"
@@ -344,7 +349,7 @@ std::vector<double> sum_of_products(int64_t least_piece, uint64_t shuffle_seed) 
   std::vector<double> values;
   std::mutex mutex;
   comm::run_local_ranks(2, options, [&](comm::World& world) {
-    const auto ranks = parallel::make_tensor_ranks(&world, least_piece);
+    const auto ranks = parallel::make_tensor_ranks(&world, {.sum_bytes = least_piece});
     nn::Module root;
     nn::Linear down(root, "down", {.in = 8, .out = 6, .bias = false, .split = nn::Split::rows});
     root.set_dtype(DType::f64);
@@ -367,6 +372,86 @@ TEST(TensorSums, InPieces_AreThoseOfTheWhole) {
     EXPECT_EQ(sum_of_products(6 * 8 * 4, seed), whole);  // 3 pieces of 5 rows
     EXPECT_EQ(sum_of_products(6 * 8, seed), whole);      // 4
   }
+}
+
+// Two blocks of column and row products, of tokens that ranks share.
+struct SharingBlock : nn::Module {
+  SharingBlock(Module& parent, std::string name) : Module(parent, std::move(name)) {}
+  nn::Linear up{*this,
+                "up",
+                {.in = 6,
+                 .out = 8,
+                 .activation = autograd::Activation::gelu_tanh,
+                 .split = nn::Split::columns}};
+  nn::Linear middle{*this, "middle", {.in = 8, .out = 6, .bias = false, .split = nn::Split::rows}};
+  nn::GatedMlp gated{*this, "gated", {.features = 6, .hidden = 10}};
+  Tensor forward(const Tensor& x) { return gated.forward(middle.forward(up.forward(x))); }
+};
+
+// Results and gradients of each rank, one after the other. B sequences of 8 tokens.
+std::vector<std::vector<double>> of_shared_tokens(int64_t B, const parallel::LeastPiece& least,
+                                                  uint64_t shuffle_seed) {
+  comm::ConnectOptions options{.seed = 7, .num_threads = 1};
+  options.execution = ContextOptions::Execution::shuffled;
+  options.shuffle_seed = shuffle_seed;
+  std::vector<std::vector<double>> values(2);
+  comm::run_local_ranks(2, options, [&](comm::World& world) {
+    const auto ranks = parallel::make_tensor_ranks(&world, least);
+    nn::Module root;
+    SharingBlock first(root, "first"), second(root, "second");
+    root.set_dtype(DType::f64);
+    root.share_over(ranks.get());
+    ranks->share_tokens(true);
+    std::vector<double> tokens;
+    for (int64_t i = 0; i < B * 8 * 6; ++i) tokens.push_back(std::sin(static_cast<double>(i)));
+    const Tensor x = nn::own_tokens(ranks.get(), Tensor::from<double>(tokens, {B, 8, 6}));
+    const Tensor once = ranks->sum_tokens(autograd::square(ranks->gather_tokens(first.forward(x))));
+    // Its gradient comes from other ranks, and then from here too.
+    const Tensor part = autograd::square(ranks->gather_tokens(once));
+    const Tensor here = autograd::sum(autograd::square(part));
+    const Tensor y = second.forward(ranks->sum_tokens(part));
+    autograd::backward(autograd::add(here, autograd::sum(autograd::square(y))));
+    std::vector<double>& mine = values[static_cast<size_t>(world.rank())];
+    mine = ranks->gather_tokens(y.detach()).to_vector<double>();
+    for (const auto& [name, parameter] : root.named_parameters()) {
+      const auto gradient = parameter->grad()->to_vector<double>();
+      mine.insert(mine.end(), gradient.begin(), gradient.end());
+    }
+  });
+  return values;
+}
+
+TEST(TensorTokens, InPieces_AreThoseOfTheWhole) {
+  constexpr int64_t kSequence = 8 * 6 * 8;  // bytes
+  for (const int64_t B : {1, 3}) {
+    const auto whole = of_shared_tokens(B, {}, 1);
+    EXPECT_GT(std::abs(whole[0].front()), 0.0);
+    EXPECT_NE(whole[0], whole[1]);
+    for (const uint64_t seed : {1, 2, 3, 4, 5, 6, 7, 8}) {
+      EXPECT_EQ(of_shared_tokens(B, {.sequence_bytes = kSequence, .tokens = 2}, seed), whole)
+          << B << " " << seed;
+    }
+    EXPECT_EQ(of_shared_tokens(B, {.sequence_bytes = kSequence + 1, .tokens = 5}, 1), whole);
+  }
+}
+
+TEST(TensorTokens, OfOneSequence_AreRunsOfIt) {
+  comm::run_local_ranks(2, {.seed = 7, .num_threads = 1}, [&](comm::World& world) {
+    const auto ranks = parallel::make_tensor_ranks(&world, {.sequence_bytes = 1, .tokens = 2});
+    ranks->share_tokens(true);
+    const Tensor ids = Tensor::from<int64_t>({0, 1, 2, 3, 4, 5, 6, 7}, {1, 8}, DType::i32);
+    const std::vector<std::vector<int64_t>> owned{{0, 2, 4, 6}, {1, 3, 5, 7}};
+    const auto& mine = owned[static_cast<size_t>(world.rank())];
+    EXPECT_EQ(nn::own_tokens(ranks.get(), ids).to_vector<int64_t>(), mine);
+    const Tensor rows = Tensor::from<int64_t>({0, 1, 2, 3, 4, 5, 6, 7}, {8, 1}, DType::i32);
+    EXPECT_EQ(nn::own_tokens_of(ranks.get(), rows, 1).to_vector<int64_t>(), mine);
+    const std::vector<int64_t> half =
+        world.rank() == 0 ? std::vector<int64_t>{0, 1, 2, 3} : std::vector<int64_t>{4, 5, 6, 7};
+    EXPECT_EQ(nn::own_tokens_of(ranks.get(), rows, 2).to_vector<int64_t>(), half);
+    EXPECT_EQ(ranks->token_runs(1, 6), 3);
+    EXPECT_EQ(ranks->token_runs(1, 14), 1);  // 7 tokens of each rank
+    EXPECT_EQ(ranks->token_runs(1, 2), 1);
+  });
 }
 
 // Between ranks, of one that has the same token everywhere.

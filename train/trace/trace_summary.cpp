@@ -148,7 +148,7 @@ double overlap(const Intervals& a, const Intervals& b) {
 
 bool is_communication(const Slice& slice) {
   return slice.kind == "gather" || slice.kind == "prefetch" || slice.kind == "reduce" ||
-         slice.kind == "publish";
+         slice.kind == "publish" || slice.kind == "exchange";
 }
 
 // From or to the disk; copies between host and device have the same kinds on other lanes.
@@ -217,7 +217,10 @@ class RankReader {
   static void count(const Slice& slice, StepSummary& step) {
     if (slice.kind == "prefetch") ++step.gathers_ahead;
     if (slice.kind == "gather") ++step.gathers_on_demand;
-    (slice.kind == "reduce" ? step.reduced_bytes : step.gathered_bytes) += slice.bytes;
+    int64_t& bytes = slice.kind == "reduce"     ? step.reduced_bytes
+                     : slice.kind == "exchange" ? step.exchanged_bytes
+                                                : step.gathered_bytes;
+    bytes += slice.bytes;
   }
 
   const Slice* find(int64_t id) const {
@@ -286,6 +289,10 @@ std::string describe(const TraceSummary& summary) {
         step.step, step.rank, step.seconds * 1e3, step.compute * 1e3, step.communication * 1e3,
         step.exposed_communication * 1e3, step.stall * 1e3, step.prefetch_hit_rate() * 100.0,
         format_bytes(step.gathered_bytes), format_bytes(step.reduced_bytes));
+    if (step.exchanged_bytes > 0) {
+      text += fmt::format("{:>12} sent {} to ranks of the same layer, sequence or pipeline\n", "",
+                          format_bytes(step.exchanged_bytes));
+    }
     if (step.swapped_in_bytes + step.swapped_out_bytes > 0) {
       text += fmt::format("{:>12} swapped {} in and {} out in {:.3f} ms\n", "",
                           format_bytes(step.swapped_in_bytes), format_bytes(step.swapped_out_bytes),
@@ -319,6 +326,7 @@ std::string json_of(const TraceSummary& summary) {
     json.member("gathers_on_demand", step.gathers_on_demand);
     json.member("gathered_bytes_sent", step.gathered_bytes);
     json.member("reduced_bytes_sent", step.reduced_bytes);
+    json.member("exchanged_bytes_sent", step.exchanged_bytes);
     json.member("swap_seconds", step.swap);
     json.member("swapped_in_bytes", step.swapped_in_bytes);
     json.member("swapped_out_bytes", step.swapped_out_bytes);

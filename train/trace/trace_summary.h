@@ -23,6 +23,8 @@ struct StepSummary {
   int64_t gathers_on_demand = 0;  // started when it was
   int64_t gathered_bytes = 0;     // sent by this rank: gathers and published weights
   int64_t reduced_bytes = 0;      // sent by this rank for gradients
+  // Sent by this rank to those of its layers, sequence or pipeline.
+  int64_t exchanged_bytes = 0;
   double swap = 0.0;              // at least one transfer from or to NVMe was under way
   int64_t swapped_in_bytes = 0;   // read from NVMe
   int64_t swapped_out_bytes = 0;  // written to it

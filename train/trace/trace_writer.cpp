@@ -203,7 +203,8 @@ void TraceWriter::add_slice(const TraceEvent& event) {
   append_time(buffer_, event.end_ns - event.begin_ns);
   buffer_ += ",\"name\":";
   const bool of_a_group = is_of_a_group(event.kind);
-  if (of_a_group) {
+  const bool moves_bytes = of_a_group || event.kind == TraceKind::exchange;
+  if (moves_bytes) {
     json::append_quoted(buffer_, str(name_of(event.kind), " ", event.name));
   } else {
     json::append_quoted(buffer_, event.name);
@@ -213,8 +214,8 @@ void TraceWriter::add_slice(const TraceEvent& event) {
   if (of_a_group) {
     buffer_ += ",\"group\":";
     json::append_quoted(buffer_, event.name);
-    append_member(buffer_, "bytes", event.bytes);
   }
+  if (moves_bytes) append_member(buffer_, "bytes", event.bytes);
   if (event.waited_for != 0) {
     append_member(buffer_, "waited_for", static_cast<int64_t>(event.waited_for));
   }

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "core/transfer.h"
 #include "kernels/fill.h"
-#include "zero/trace/trace_span.h"
+#include "zero/trace/step_trace.h"
 
 namespace zinc::zero {
 

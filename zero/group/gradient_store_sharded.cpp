@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/trace_span.h"
 #include "kernels/accumulate.h"
 #include "zero/group/gradient_store.h"
-#include "zero/trace/trace_span.h"
 
 namespace zinc::zero {
 namespace {

@@ -1,8 +1,8 @@
 // Every rank keeps whole sums over its micro-batches. Ranks reduce once per step.
 #include "core/error.h"
+#include "core/trace_span.h"
 #include "kernels/accumulate.h"
 #include "zero/group/gradient_store.h"
-#include "zero/trace/trace_span.h"
 
 namespace zinc::zero {
 namespace {

@@ -4,14 +4,14 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/trace.h"
+#include "core/trace_span.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
 #include "zero/group/parameter_shards.h"
 #include "zero/group/segment_collectives.h"
 #include "zero/group/value_store.h"
 #include "zero/tiers/host_stream.h"
-#include "zero/trace/trace_span.h"
+#include "zero/trace/step_trace.h"
 
 namespace zinc::zero {
 namespace {

@@ -2,12 +2,12 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/trace_span.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
 #include "zero/group/segment_collectives.h"
 #include "zero/group/value_store.h"
 #include "zero/tiers/host_stream.h"
-#include "zero/trace/trace_span.h"
 
 namespace zinc::zero {
 namespace {

@@ -4,6 +4,7 @@
 
 #include "core/context.h"
 #include "core/error.h"
+#include "core/trace_span.h"
 
 namespace zinc::zero {
 namespace {
@@ -110,6 +111,8 @@ void PipelinePasses::send(const nn::TensorList& tensors, std::span<const StageTe
     Tensor tensor =
         tensors[t].defined() ? tensors[t] : Tensor::zeros(looks[t].shape, looks[t].dtype);
     if (!tensor.is_contiguous()) tensor = tensor.clone();
+    const TraceSpan span(pipe_.context().trace(), TraceKind::exchange, compute,
+                         gradients ? "send gradient" : "send output", tensor.view().bytes());
     pipe_.communicator()
         .send(tensor.view(), peer, gradients ? kGradients : kValues, compute)
         .wait_on(compute);
@@ -121,6 +124,8 @@ void PipelinePasses::receive(const nn::TensorList& tensors, bool gradients) {
   const int peer = gradients ? behind() : before();
   for (const Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
+    const TraceSpan span(pipe_.context().trace(), TraceKind::exchange, compute,
+                         gradients ? "receive gradient" : "receive input", 0);
     pipe_.communicator()
         .receive(tensor.view(), peer, gradients ? kGradients : kValues, compute)
         .wait_on(compute);

@@ -1,5 +1,6 @@
 #include "zero/update/tied_gradients.h"
 
+#include "core/trace_span.h"
 #include "kernels/accumulate.h"
 #include "tensor/tensor.h"
 
@@ -27,6 +28,9 @@ void TiedGradients::add_up(const std::vector<int>& holders, const View& sums) co
   const StreamRef compute = pipe_.context().compute();
   comm::Communicator& peers = pipe_.communicator();
   const int first = holders.front();
+  const auto others = static_cast<int64_t>(holders.size()) - 1;
+  const TraceSpan span(pipe_.context().trace(), TraceKind::exchange, compute, "tied gradients",
+                       pipe_.rank() == first ? others * sums.bytes() : sums.bytes());
   if (pipe_.rank() != first) {
     peers.send(sums, first, kTied, compute).wait_on(compute);
     peers.receive(sums, first, kTied, compute).wait_on(compute);

@@ -1,33 +1,13 @@
-// zero/trace/trace_span.h: writes the engine's events to the trace.
+// zero/trace/step_trace.h: the step, its phases and its memory in the trace.
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string_view>
 
 #include "core/context.h"
-#include "core/stream.h"
 #include "core/trace.h"
 
 namespace zinc::zero {
-
-// One trace event for all tasks that are issued to `stream` while the span lives. The event begins
-// with the first task, ends with the last, and has the waits of the first. The tasks name the
-// event's id as their `span`. Spans of one stream do not nest. Does nothing without a recorder.
-class TraceSpan {
- public:
-  // `bytes`: the bytes that this rank sends to other ranks.
-  TraceSpan(TraceRecorder* recorder, TraceKind kind, StreamRef stream, std::string_view name,
-            int64_t bytes);
-  ~TraceSpan();
-  TraceSpan(const TraceSpan&) = delete;
-  TraceSpan& operator=(const TraceSpan&) = delete;
-
- private:
-  TraceRecorder* recorder_;
-  StreamRef stream_;
-  std::shared_ptr<TraceEvent> event_;
-};
 
 // Records an event of no length, now, on the lane of the issuing thread. Does nothing without a
 // recorder.
