@@ -14,8 +14,7 @@
 namespace zinc::kernels {
 namespace {
 
-// Logits of one chunk take at most about this much.
-constexpr int64_t kChunkBytes = int64_t{128} << 20;
+// Rows of a chunk are a multiple.
 constexpr int64_t kChunkUnit = 64;
 
 // What the three entry points share. Optional views are absent where an entry point has none.
@@ -30,6 +29,7 @@ struct Head {
   double loss_scale = 1.0;
   double smoothing = 0.0;
   ClassSlice slice{};
+  int64_t chunk_bytes = 0;
 
   int64_t rows() const { return hidden.dim(0); }
   int64_t features() const { return hidden.dim(1); }
@@ -40,7 +40,8 @@ struct Head {
 
   int64_t chunk_rows() const {
     const int64_t row_bytes = classes() * size_of(wide());
-    const int64_t most = std::max(kChunkBytes / row_bytes / kChunkUnit * kChunkUnit, kChunkUnit);
+    const int64_t bytes = chunk_bytes > 0 ? chunk_bytes : head_chunk_bytes(hidden.device());
+    const int64_t most = std::max(bytes / row_bytes / kChunkUnit * kChunkUnit, kChunkUnit);
     const int64_t chunks = std::max<int64_t>(1, (rows() + most - 1) / most);
     const int64_t even = (rows() + chunks - 1) / chunks;
     return std::max<int64_t>(1, (even + kChunkUnit - 1) / kChunkUnit * kChunkUnit);
@@ -242,7 +243,8 @@ Head head_of(const LinearCrossEntropyForward& args) {
           .loss = args.loss,
           .lse_out = args.lse,
           .smoothing = args.smoothing,
-          .slice = args.slice};
+          .slice = args.slice,
+          .chunk_bytes = args.chunk_bytes};
 }
 Head head_of(const LinearCrossEntropyBackward& args) {
   return {.op = "linear_cross_entropy_backward",
@@ -257,7 +259,8 @@ Head head_of(const LinearCrossEntropyBackward& args) {
           .dbias = args.dbias,
           .accumulate = args.accumulate_dweight,
           .smoothing = args.smoothing,
-          .slice = args.slice};
+          .slice = args.slice,
+          .chunk_bytes = args.chunk_bytes};
 }
 Head head_of(const LinearCrossEntropyWithGradient& args) {
   return {.op = "linear_cross_entropy_with_gradient",
@@ -272,7 +275,8 @@ Head head_of(const LinearCrossEntropyWithGradient& args) {
           .dbias = args.dbias,
           .accumulate = args.accumulate_dweight,
           .loss_scale = args.loss_scale,
-          .smoothing = args.smoothing};
+          .smoothing = args.smoothing,
+          .chunk_bytes = args.chunk_bytes};
 }
 
 int64_t gradient_products(const Head& head) {
@@ -280,6 +284,10 @@ int64_t gradient_products(const Head& head) {
 }
 
 }  // namespace
+
+int64_t head_chunk_bytes(const Device& device) {
+  return int64_t{device.is_cuda() ? 1024 : 128} << 20;
+}
 
 void linear_cross_entropy_forward(const LinearCrossEntropyForward& args, StreamRef stream) {
   const Head head = head_of(args);

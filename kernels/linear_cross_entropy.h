@@ -1,8 +1,8 @@
 // kernels/linear_cross_entropy.h: the output head of a language model and its loss, in chunks.
 //   logits = hidden weight^T + bias;  loss = cross_entropy(logits, labels), summed over targets
 // Logits exist for one chunk of rows (or columns) at a time, in f32 (f64 for f64); loss and
-// ignored rows are as in kernels/cross_entropy.h. Chunks are cut by the shape alone. Deterministic.
-// Asynchronous on `stream`; workspace as in kernels/gemm.h.
+// ignored rows are as in kernels/cross_entropy.h. Chunks are cut by the shape and the kind of
+// device alone. Deterministic. Asynchronous on `stream`; workspace as in kernels/gemm.h.
 //
 // Note [Two ways to the head's gradient]
 //   with gradient  linear_cross_entropy_with_gradient() computes loss, dhidden and dweight in one
@@ -31,6 +31,11 @@
 
 namespace zinc::kernels {
 
+// What the logits of one chunk take, at most, where arguments do not say. Every chunk reads and
+// writes the sum of dweight: few large ones on a GPU (1 GiB), chunks that stay near the caches on a
+// CPU (128 MiB).
+int64_t head_chunk_bytes(const Device& device);
+
 // Legend: N rows (tokens), C features, V classes.
 struct LinearCrossEntropyForward {
   ConstView hidden;        // [N, C] f64 | f32 | bf16 | f16; row stride free
@@ -41,6 +46,7 @@ struct LinearCrossEntropyForward {
   View lse;                // optional [N] f32 (f64 for f64): what backward needs; 0 in ignored rows
   double smoothing = 0.0;  // of labels: kernels/cross_entropy.h
   ClassSlice slice{};      // of the rows of weight: likewise
+  int64_t chunk_bytes = 0;  // 0: head_chunk_bytes()
 };
 void linear_cross_entropy_forward(const LinearCrossEntropyForward& args, StreamRef stream);
 Cost cost(const LinearCrossEntropyForward& args);
@@ -55,6 +61,7 @@ struct LinearCrossEntropyBackward {
   bool accumulate_dweight = false;  // add to dweight and dbias instead of overwriting them
   double smoothing = 0.0;           // as in forward
   ClassSlice slice{};               // as in forward
+  int64_t chunk_bytes = 0;          // as in forward
 };
 void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args, StreamRef stream);
 Cost cost(const LinearCrossEntropyBackward& args);
@@ -68,6 +75,7 @@ struct LinearCrossEntropyWithGradient {
   double loss_scale = 1.0;
   ConstView device_loss_scale{};  // one element, f32 (f64 for f64), read on the stream; absent: 1
   double smoothing = 0.0;         // as in forward
+  int64_t chunk_bytes = 0;        // as in forward
 };
 void linear_cross_entropy_with_gradient(const LinearCrossEntropyWithGradient& args,
                                         StreamRef stream);
