@@ -81,6 +81,8 @@ class BackwardEngine {
 
   // --- used by BackwardPass
   Tensor place_of(const Edge& edge);
+  // What has reached the edge so far, if its memory can be written; otherwise undefined.
+  Tensor take_arrived(const Edge& edge);
   void deliver(const Edge& edge, Tensor gradient, RowsUnderWay rows = {});
   GradientTarget parameter_gradient(Parameter& parameter);
   bool defers(const Parameter& parameter) const {
@@ -297,6 +299,15 @@ Tensor BackwardEngine::place_of(const Edge& edge) {
   return place;
 }
 
+Tensor BackwardEngine::take_arrived(const Edge& edge) {
+  Arriving& state = arriving(*edge.node);
+  const auto output = static_cast<size_t>(edge.output);
+  Tensor& slot = state.gradients[output];
+  if (!slot.defined() || !slot.is_sole_owner() || !slot.is_contiguous()) return {};
+  std::exchange(state.under_way[output], {}).wait_for_all();
+  return std::exchange(slot, {});
+}
+
 void BackwardEngine::deliver(const Edge& edge, Tensor gradient, RowsUnderWay rows) {
   if (edge.node == nullptr) return rows.wait_for_all();
   const Node::Output& output = edge.node->outputs()[static_cast<size_t>(edge.output)];
@@ -411,6 +422,12 @@ Tensor BackwardPass::gradient_memory(int input, bool strided) {
   }
   const Node::Output& meta = edge.node->outputs()[static_cast<size_t>(edge.output)];
   return Tensor::empty(meta.shape, meta.dtype);
+}
+
+Tensor BackwardPass::gradient_to_add_to(int input, bool& adds) {
+  Tensor arrived = engine_.take_arrived(node_.inputs()[static_cast<size_t>(input)]);
+  adds = arrived.defined();
+  return adds ? arrived : gradient_memory(input);
 }
 
 void BackwardPass::give(int input, Tensor gradient, RowsUnderWay rows) {

@@ -96,7 +96,9 @@ class LinearNode final : public Node {
  private:
   void give_input_gradient(BackwardPass& pass, Tensor dz, const RowsUnderWay& under_way) const {
     if (!pass.needs(0)) return;
-    Tensor dx = pass.gradient_memory(0);
+    bool adds = false;
+    Tensor dx =
+        options_.slices == nullptr ? pass.gradient_to_add_to(0, adds) : pass.gradient_memory(0);
     {
       const WeightValue weight = pass.weight(0);
       const bool by_inputs = is_cut_by_inputs(options_);
@@ -109,7 +111,8 @@ class LinearNode final : public Node {
                         .activation_input = {},
                         .c = dx_rows.narrow(0, begin, count),
                         .pre_activation = {},
-                        .transpose_b = options_.layout == WeightLayout::in_out},
+                        .transpose_b = options_.layout == WeightLayout::in_out,
+                        .beta = adds ? 1.0 : 0.0},
               .a = by_inputs ? -1 : 1,
               .b = cut_of_weight(options_),
               .c = by_inputs ? 1 : -1},

@@ -354,6 +354,41 @@ TEST_F(Graph, BackwardInParts_StopsAtTheMarkAndEndsAsOnePassDoes) {
   EXPECT_EQ(values_of(grad(y)), (Values{256, 500}));
 }
 
+// The second product adds to the first one's gradient before it rounds.
+TEST_F(Graph, ProductsOfOneInput_AddTheirGradientsInF32) {
+  constexpr int64_t kOut = 64, kIn = 40;
+  uint32_t random = 1;
+  std::vector<Tensor> weights;
+  std::vector<Values> sums;  // of columns, exact
+  for (int64_t w = 0; w < 2; ++w) {
+    std::vector<double> values;
+    Values sum(kIn);
+    for (int64_t i = 0; i < kOut * kIn; ++i) {
+      random = random * 1664525u + 1013904223u;
+      values.push_back(0.5 + (random >> 25) / 256.0);
+      sum[static_cast<size_t>(i % kIn)] += values.back();
+    }
+    weights.push_back(Tensor::from<double>(values, Shape{kOut, kIn}, DType::bf16));
+    sums.push_back(sum);
+  }
+  Tensor x = random_tensor({1, kIn}, 3, DType::bf16);
+  requires_grad_(x);
+  const Tensor y0 = linear(x, weights[0]), y1 = linear(x, weights[1]);
+  const Tensor y = add(y0, y1);
+  backward(y, Tensor::full(y.shape(), 1.0, DType::bf16));
+  const auto rounded = [&](const Values& values) {
+    return values_of(Tensor::from<double>(values, Shape{kIn}, DType::bf16));
+  };
+  const Values last = rounded(sums[1]), first = rounded(sums[0]);
+  Values wanted, of_rounded;
+  for (size_t i = 0; i < kIn; ++i) {
+    wanted.push_back(sums[0][i] + last[i]);
+    of_rounded.push_back(first[i] + last[i]);
+  }
+  EXPECT_NE(rounded(wanted), rounded(of_rounded));
+  EXPECT_EQ(values_of(grad(x)), rounded(wanted));
+}
+
 TEST(GraphShuffled, AnyOrderOfExecution_GivesTheSameBits) {
   auto run = [](ContextOptions options) {
     Rank rank(std::move(options));
