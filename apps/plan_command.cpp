@@ -42,6 +42,7 @@ struct PlanArguments {
   std::string diff;
   std::string html;
   bool json = false;
+  bool kernels = false;
   FitArguments fit;
   // --format deepspeed without a model
   train::EstimatorInput estimate;
@@ -127,7 +128,7 @@ int make_plan(PlanArguments options) {
     device_memory = device_memory_of(options.fit, ranks_per_host);
   }
   options.plan.program = options.plan.program || !options.diff.empty() || !options.html.empty();
-  const bool is_table = !options.json && !options.plan.program;
+  const bool is_table = !options.json && !options.plan.program && !options.kernels;
   const train::Config config =
       filled(model, train::load_config(options.config, options.plan.world, options.flags),
              options.plan, device_memory, is_table);
@@ -135,6 +136,10 @@ int make_plan(PlanArguments options) {
   if (options.plan.program) return print_program(*plan.program, options);
   if (options.json) {
     fmt::print("{}\n", train::json_of(plan));
+    return kDone;
+  }
+  if (options.kernels) {
+    fmt::print("{}", train::describe_kernels(plan));
     return kDone;
   }
   print_plan(plan, model, config, ranks_per_host);
@@ -192,6 +197,8 @@ void add_plan_command(CLI::App& app, Action& action) {
   add_tuning_options(*verb, options->tuning);
   verb->add_flag("--save-frozen", options->save_frozen, "Checkpoints hold frozen weights too");
   verb->add_flag("--json", options->json, "Figures for programs");
+  verb->add_flag("--kernels", options->kernels,
+                 "The kernels of a step instead: launches, bytes, FLOP and time of each kind");
   verb->add_flag("--program", options->plan.program,
                  "The step instead: what it gathers, reduces and reads, and when");
   verb->add_option("--diff", options->diff,

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
+#include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -556,6 +559,93 @@ TEST(Plan, OfAHugeWorldTakesNoMemoryAndNamesTheMoment) {
   EXPECT_NE(plan.fullest.peak_moment.find("micro-batch"), std::string::npos)
       << plan.fullest.peak_moment;
   EXPECT_EQ(plan.tokens_per_step, 4096 * 2 * kSeq);
+}
+
+TEST(Plan, KernelsOfAStep_AddUpToTheirFlop) {
+  const Case c{"", gpt2(), 2, 2};
+  const Plan plan = make_plan(c.model, config_of(c), {.world = 2, .seq = kSeq});
+  int64_t flops = 0;
+  std::set<std::string> names;
+  for (const KernelFigures& kernel : plan.fullest.kernels) {
+    EXPECT_GT(kernel.launches, 0) << kernel.name;
+    EXPECT_FALSE(kernel.seconds.has_value()) << kernel.name;
+    flops += kernel.flops;
+    names.insert(kernel.name);
+  }
+  EXPECT_EQ(flops, plan.fullest.kernel_flops);
+  for (const char* const name : {"gemm", "attention", "attention_backward", "layernorm", "adamw"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+  EXPECT_NE(describe_kernels(plan).find("attention_backward"), std::string::npos);
+  EXPECT_NE(json_of(plan).find("\"kernels_per_step\""), std::string::npos);
+}
+
+// Bytes that kernels other than products and attention move for one layer on a GPU, in arrays of
+// [tokens, features]. What a step moves for weights does not grow with the batch, and falls out.
+std::map<std::string, double> passes_of_a_layer(ModelConfigFile (*model)(int64_t layers),
+                                                int64_t features) {
+  constexpr int64_t kTokens = 64, kMore = 4;
+  std::map<std::string, double> passes;
+  for (const int64_t layers : {2, 3}) {
+    for (const int64_t batch : {kMore, 2 * kMore}) {
+      Case c{"", model(layers)};
+      Config config = config_of(c);
+      config.engine.batch.micro_batch = batch;
+      const Plan plan =
+          make_plan(c.model, config, {.seq = kTokens, .device = {.kind = DeviceKind::cuda}});
+      const double sign = (layers == 3) == (batch == 2 * kMore) ? 1.0 : -1.0;
+      for (const KernelFigures& kernel : plan.fullest.kernels) {
+        if (kernel.kind != WorkKind::other) continue;
+        passes[kernel.name] += sign *
+                               static_cast<double>(kernel.bytes_read + kernel.bytes_written) /
+                               static_cast<double>(kMore * kTokens * features * 2);
+      }
+    }
+  }
+  std::erase_if(passes, [](const auto& one) { return std::abs(one.second) < 0.05; });
+  for (auto& [name, count] : passes) count = std::round(count);
+  return passes;
+}
+
+// A pass that a change adds to a layer, or takes from it, shows here.
+TEST(Plan, PassesOverActivations_OfALayer) {
+  const auto gpt2_of = [](int64_t layers) {
+    nn::Gpt2Config config;
+    config.vocab_size = 64;
+    config.max_positions = 64;
+    config.hidden_size = 768;
+    config.num_layers = layers;
+    config.num_heads = 12;
+    return ModelConfigFile{.config = config};
+  };
+  // Forward: two norms, one of them with the sum before it, and the sum at the end. Backward: GELU
+  // of 4 x 768 features, norms that add the gradient of the residual stream, sums of biases.
+  EXPECT_EQ(passes_of_a_layer(gpt2_of, 768),
+            (std::map<std::string, double>{{"layernorm", 2},
+                                           {"residual_norm", 4},
+                                           {"binary", 3},
+                                           {"gelu_backward", 12},
+                                           {"layernorm_backward", 8},
+                                           {"reduce", 9}}));
+  const auto llama_of = [](int64_t layers) {
+    nn::LlamaConfig config;
+    config.vocab_size = 64;
+    config.max_positions = 64;
+    config.hidden_size = 256;
+    config.intermediate_size = 1024;
+    config.num_layers = layers;
+    config.num_heads = 4;
+    config.num_kv_heads = 1;
+    return ModelConfigFile{.config = config};
+  };
+  EXPECT_EQ(passes_of_a_layer(llama_of, 256),
+            (std::map<std::string, double>{{"rmsnorm", 2},
+                                           {"residual_norm", 4},
+                                           {"binary", 3},
+                                           {"rotary", 5},
+                                           {"swiglu", 12},
+                                           {"swiglu_backward", 20},
+                                           {"rmsnorm_backward", 8}}));
 }
 
 TEST(Plan, CheapestChange_NamesTheFirstThatFits) {

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/error.h"
 #include "train/json/writer.h"
 #include "train/metrics/progress.h"
 #include "train/plan/plan.h"
@@ -11,6 +12,20 @@ namespace {
 
 std::string bytes_text(int64_t bytes) {
   return fmt::format("{:>16} ({:>10.2f} MiB)", bytes, static_cast<double>(bytes) / 0x1p20);
+}
+
+std::string_view name_of(WorkPlace place) {
+  switch (place) {
+    case WorkPlace::device:
+      return "device";
+    case WorkPlace::host:
+      return "host";
+    case WorkPlace::to_device:
+      return "to_device";
+    case WorkPlace::to_host:
+      return "to_host";
+  }
+  return "?";
 }
 
 void write_figures(json::Writer& json, const RankPlan& rank) {
@@ -161,6 +176,30 @@ std::string describe(const Plan& plan) {
   return text + describe_time(plan);
 }
 
+std::string describe_kernels(const Plan& plan) {
+  const RankPlan& rank = plan.fullest;
+  double sum = 0.0;
+  for (const KernelFigures& kernel : rank.kernels) sum += kernel.seconds.value_or(0.0);
+  std::string text = fmt::format("{:<36} {:>8} {:>12} {:>12} {:>8}", "kernel", "launches", "read",
+                                 "written", "FLOP");
+  if (rank.time) text += fmt::format(" {:>12} {:>7}", "ms", "share");
+  text += "\n";
+  for (const KernelFigures& kernel : rank.kernels) {
+    text += fmt::format(
+        "{:<36} {:>8} {:>12} {:>12} {:>8}",
+        kernel.place == WorkPlace::device ? kernel.name
+                                          : str(kernel.name, ", ", name_of(kernel.place)),
+        kernel.launches, format_bytes(kernel.bytes_read), format_bytes(kernel.bytes_written),
+        format_count(static_cast<double>(kernel.flops)));
+    if (rank.time) {
+      text +=
+          fmt::format(" {:>12.3f} {:>6.1f}%", 1e3 * *kernel.seconds, 100.0 * *kernel.seconds / sum);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
 std::string json_of(const Plan& plan) {
   json::Writer json(2);
   json.begin_object();
@@ -200,6 +239,19 @@ std::string json_of(const Plan& plan) {
     json.member("calls", traffic.calls);
     json.member("bytes_sent", traffic.bytes_sent);
     json.member("bytes_received", traffic.bytes_received);
+    json.end_object();
+  }
+  json.end_array();
+  json.key("kernels_per_step").begin_array();
+  for (const KernelFigures& kernel : plan.fullest.kernels) {
+    json.begin_object();
+    json.member("name", kernel.name);
+    json.member("place", name_of(kernel.place));
+    json.member("launches", kernel.launches);
+    json.member("bytes_read", kernel.bytes_read);
+    json.member("bytes_written", kernel.bytes_written);
+    json.member("flops", kernel.flops);
+    if (kernel.seconds) json.member("seconds", *kernel.seconds);
     json.end_object();
   }
   json.end_array();

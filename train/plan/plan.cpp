@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "comm/world.h"
@@ -194,6 +196,37 @@ void count_step(const WorkLog& log, int64_t* flops, CopyTraffic& copies) {
   bug_check(marks == 2, "plan: ", marks, " steps were logged, not 2");
 }
 
+// Of the second of the log's two steps. `speed` may be null.
+std::vector<KernelFigures> kernels_of(const WorkLog& log, const RankSpeed* speed) {
+  std::map<std::tuple<std::string_view, WorkKind, WorkPlace>, KernelFigures> found;
+  int64_t marks = 0;
+  for (const WorkLog::Entry& entry : log.entries()) {
+    if (entry.action == WorkLog::Action::mark && entry.label == kStepMark) ++marks;
+    const WorkCost& cost = entry.cost;
+    if (marks != 1 || entry.action != WorkLog::Action::work || cost.kind == WorkKind::collective) {
+      continue;
+    }
+    KernelFigures& kernel = found[{entry.label, cost.kind, cost.place}];
+    ++kernel.launches;
+    kernel.bytes_read += cost.bytes_read;
+    kernel.bytes_written += cost.bytes_written;
+    kernel.flops += cost.flops;
+    if (speed == nullptr) continue;
+    const int threads =
+        entry.stream == static_cast<int>(StreamRole::compute) ? speed->threads() : 1;
+    kernel.seconds = kernel.seconds.value_or(0.0) + speed->seconds(entry.label, cost, threads);
+  }
+  std::vector<KernelFigures> kernels;
+  for (auto& [key, kernel] : found) {
+    std::tie(kernel.name, kernel.kind, kernel.place) = key;
+    kernels.push_back(std::move(kernel));
+  }
+  std::ranges::stable_sort(kernels, std::ranges::greater(), [](const KernelFigures& kernel) {
+    return std::pair(kernel.seconds.value_or(0.0), kernel.bytes_read + kernel.bytes_written);
+  });
+  return kernels;
+}
+
 bool is_offloaded(const WorkLog& log, const RankSpeed& speed) {
   return std::ranges::any_of(log.entries(), [&](const WorkLog::Entry& entry) {
     return entry.action == WorkLog::Action::work && speed.is_offload(entry.cost);
@@ -364,6 +397,7 @@ Plan plan_in(comm::World& world, nn::Model& model, const ModelConfigFile& model_
   plan.fullest.is_whole = !watch.ends();
   count_step(log, &plan.fullest.kernel_flops, plan.fullest.copies);
   const std::optional<RankSpeed> speed = speed_of(log, options, plan.fullest.no_time);
+  plan.fullest.kernels = kernels_of(log, speed ? &*speed : nullptr);
   TimedStep timed;
   if (speed) timed = time_step(log, *speed, options, plan.fullest);
   if (config.engine.batches_together() == 1)

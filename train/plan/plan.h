@@ -17,6 +17,7 @@
 
 #include "comm/phantom/phantom.h"
 #include "core/allocator.h"
+#include "core/work_log.h"
 #include "train/config/config.h"
 #include "train/hub/model_config.h"
 #include "train/plan/hardware.h"
@@ -81,19 +82,32 @@ struct StepFigures {
   std::optional<StepTime> time;
 };
 
+// One kind of kernel, or of copies of its name, in one step.
+struct KernelFigures {
+  std::string name;
+  WorkKind kind = WorkKind::other;
+  WorkPlace place = WorkPlace::device;
+  int64_t launches = 0;
+  int64_t bytes_read = 0;
+  int64_t bytes_written = 0;
+  int64_t flops = 0;
+  std::optional<double> seconds{};  // alone on the machine, where the plan was given the hardware
+};
+
 // What one rank takes.
 struct RankPlan {
   int rank = 0;
-  MemoryReport peaks;            // `peak` of every tier and label, over the whole run
-  MemoryReport at_peak;          // `live` at the moment when the device tier is fullest
-  std::string peak_moment;       // what the engine was at then
-  StandingBytes standing;        // of the device, in the second step
-  comm::PhantomLedger step;      // traffic of one optimizer step, after the first
-  zero::SwapTraffic swap;        // of the same step, with the disk
-  CopyTraffic copies;            // likewise
-  int64_t kernel_flops = 0;      // of that step: all kernels, recomputation included
-  std::optional<StepTime> time;  // of that step, where the plan was given the hardware
-  std::string no_time;           // why there is none although it was
+  MemoryReport peaks;                  // `peak` of every tier and label, over the whole run
+  MemoryReport at_peak;                // `live` at the moment when the device tier is fullest
+  std::string peak_moment;             // what the engine was at then
+  StandingBytes standing;              // of the device, in the second step
+  comm::PhantomLedger step;            // traffic of one optimizer step, after the first
+  zero::SwapTraffic swap;              // of the same step, with the disk
+  CopyTraffic copies;                  // likewise
+  int64_t kernel_flops = 0;            // of that step: all kernels, recomputation included
+  std::vector<KernelFigures> kernels;  // of that step; those that take or move most come first
+  std::optional<StepTime> time;        // of that step, where the plan was given the hardware
+  std::string no_time;                 // why there is none although it was
   // The first micro-batch of that step, until the next begins, where there are several of them one
   // after the other.
   std::optional<double> pass_seconds;
@@ -142,6 +156,7 @@ std::optional<PlanChange> cheapest_change(const ModelConfigFile& model, const Co
 
 // For people and for programs.
 std::string describe(const Plan& plan);
+std::string describe_kernels(const Plan& plan);
 std::string json_of(const Plan& plan);
 
 }  // namespace zinc::train
