@@ -81,8 +81,7 @@ class BackwardEngine {
 
   // --- used by BackwardPass
   Tensor place_of(const Edge& edge);
-  // What has reached the edge so far, if its memory can be written; otherwise undefined.
-  Tensor take_arrived(const Edge& edge);
+  Tensor take_arrived(const Edge& edge, bool to_write);
   void deliver(const Edge& edge, Tensor gradient, RowsUnderWay rows = {});
   GradientTarget parameter_gradient(Parameter& parameter);
   bool defers(const Parameter& parameter) const {
@@ -299,11 +298,12 @@ Tensor BackwardEngine::place_of(const Edge& edge) {
   return place;
 }
 
-Tensor BackwardEngine::take_arrived(const Edge& edge) {
+Tensor BackwardEngine::take_arrived(const Edge& edge, bool to_write) {
+  if (edge.node == nullptr) return {};
   Arriving& state = arriving(*edge.node);
   const auto output = static_cast<size_t>(edge.output);
   Tensor& slot = state.gradients[output];
-  if (!slot.defined() || !slot.is_sole_owner() || !slot.is_contiguous()) return {};
+  if (!slot.defined() || !slot.is_contiguous() || (to_write && !slot.is_sole_owner())) return {};
   std::exchange(state.under_way[output], {}).wait_for_all();
   return std::exchange(slot, {});
 }
@@ -424,10 +424,8 @@ Tensor BackwardPass::gradient_memory(int input, bool strided) {
   return Tensor::empty(meta.shape, meta.dtype);
 }
 
-Tensor BackwardPass::gradient_to_add_to(int input, bool& adds) {
-  Tensor arrived = engine_.take_arrived(node_.inputs()[static_cast<size_t>(input)]);
-  adds = arrived.defined();
-  return adds ? arrived : gradient_memory(input);
+Tensor BackwardPass::take_arrived(int input, bool to_write) {
+  return engine_.take_arrived(node_.inputs()[static_cast<size_t>(input)], to_write);
 }
 
 void BackwardPass::give(int input, Tensor gradient, RowsUnderWay rows) {

@@ -62,10 +62,10 @@ class BackwardPass {
   // Memory for give(), of the input's shape and dtype, not initialised. With `strided` it may be
   // the gradient's place inside a larger buffer: outer strides are free then.
   Tensor gradient_memory(int input, bool strided = false);
-  // Memory for give() that a product writes with beta 1 if `adds` becomes true: it holds what has
-  // reached the input so far, and the product is added before it is rounded. Otherwise
-  // gradient_memory().
-  Tensor gradient_to_add_to(int input, bool& adds);
+  // Moves out what has reached an input so far, contiguous, for a kernel that adds to it before it
+  // rounds: give() the sum. `to_write`: memory that nobody else sees. Undefined: there is nothing
+  // of the kind, and give() adds.
+  Tensor take_arrived(int input, bool to_write);
   // Gives the gradient of an input, in the input's shape and dtype. At most once per input.
   void give(int input, Tensor gradient, RowsUnderWay rows = {});
 

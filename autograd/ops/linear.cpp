@@ -96,9 +96,10 @@ class LinearNode final : public Node {
  private:
   void give_input_gradient(BackwardPass& pass, Tensor dz, const RowsUnderWay& under_way) const {
     if (!pass.needs(0)) return;
-    bool adds = false;
-    Tensor dx =
-        options_.slices == nullptr ? pass.gradient_to_add_to(0, adds) : pass.gradient_memory(0);
+    Tensor dx;
+    if (options_.slices == nullptr) dx = pass.take_arrived(0, /*to_write=*/true);
+    const bool adds = dx.defined();
+    if (!adds) dx = pass.gradient_memory(0);
     {
       const WeightValue weight = pass.weight(0);
       const bool by_inputs = is_cut_by_inputs(options_);

@@ -63,8 +63,13 @@ class NormNode final : public Node {
 
   void backward(BackwardPass& pass) override {
     const int result = with_residual_ ? 1 : 0;
-    Tensor past_norm;  // gradient that reaches the sum by the residual stream
-    if (with_residual_ && pass.has_gradient(0)) past_norm = pass.take_gradient(0);
+    // The gradient that reaches the sum, or the input of a plain norm, by the residual stream.
+    Tensor past_norm;
+    if (!with_residual_) {
+      past_norm = pass.take_arrived(0, /*to_write=*/false);
+    } else if (pass.has_gradient(0)) {
+      past_norm = pass.take_gradient(0);
+    }
     Tensor dx;
     if (pass.has_gradient(result)) {
       dx = backward_of_norm(pass, pass.take_gradient(result), past_norm);
