@@ -389,6 +389,23 @@ TEST_F(Graph, ProductsOfOneInput_AddTheirGradientsInF32) {
   EXPECT_EQ(values_of(grad(x)), rounded(wanted));
 }
 
+TEST_F(Graph, ProductOfAnInputWhoseGradientOthersHold_LeavesTheirs) {
+  Tensor x = random_tensor({3, 4}, 1), z = random_tensor({3, 4}, 2);
+  requires_grad_(x);
+  requires_grad_(z);
+  const Tensor weight = random_tensor({5, 4}, 3);
+  const Tensor y = linear(x, weight);
+  const Tensor s = add(x, z);  // hands one tensor to both, before the product comes
+  backward(add(sum(s), sum(y)));
+  EXPECT_EQ(values_of(grad(z)), Values(12, 1.0));
+  const Values w = values_of(weight), gradient = values_of(grad(x));
+  for (size_t i = 0; i < gradient.size(); ++i) {
+    double column = 1.0;
+    for (size_t row = 0; row < 5; ++row) column += w[row * 4 + i % 4];
+    EXPECT_NEAR(gradient[i], column, 1e-5) << i;
+  }
+}
+
 TEST(GraphShuffled, AnyOrderOfExecution_GivesTheSameBits) {
   auto run = [](ContextOptions options) {
     Rank rank(std::move(options));
