@@ -82,6 +82,7 @@ class BackwardEngine {
   // --- used by BackwardPass
   Tensor place_of(const Edge& edge);
   Tensor take_arrived(const Edge& edge, bool to_write);
+  std::optional<Node::Slope> take_slope(const Edge& edge);
   void deliver(const Edge& edge, Tensor gradient, RowsUnderWay rows = {});
   GradientTarget parameter_gradient(Parameter& parameter);
   bool defers(const Parameter& parameter) const {
@@ -97,6 +98,7 @@ class BackwardEngine {
     std::vector<RowsUnderWay> under_way;
     std::vector<bool> placed;  // whose place in `buffer` was handed out
     Tensor buffer;
+    bool is_behind_slope = false;
   };
   struct Contributions {
     int64_t remaining = 0;
@@ -122,7 +124,8 @@ class BackwardEngine {
   size_t next_ = 0;  // in order_
   std::unordered_map<const Node*, Arriving> arriving_;
   std::unordered_map<Parameter*, Contributions> contributions_;
-  std::vector<ParameterSource*> sources_;  // in the order in which the pass meets them
+  std::unordered_map<const Node*, int> uses_;  // of the results of nodes that offer a slope
+  std::vector<ParameterSource*> sources_;      // in the order in which the pass meets them
 };
 
 void BackwardEngine::add_root(const Tensor& value, Tensor gradient) {
@@ -155,6 +158,7 @@ void BackwardEngine::collect() {
   std::unordered_set<const Node*> seen;
   std::vector<std::shared_ptr<Node>> pending;
   auto visit = [&](const Edge& edge) {
+    if (edge.node != nullptr && edge.node->offers_slope()) ++uses_[edge.node.get()];
     if (edge.node != nullptr && seen.insert(edge.node.get()).second) pending.push_back(edge.node);
   };
   for (const Root& root : roots_) visit(root.edge);
@@ -215,7 +219,8 @@ void BackwardEngine::run_node(Node& node) {
   if (reached) {
     apply_hooks(node, arrived);
     BackwardPass pass(*this, node, std::move(arrived.gradients), std::move(arrived.under_way),
-                      arrived.buffer, options_.retain_graph || node.is_leaf());
+                      arrived.buffer, options_.retain_graph || node.is_leaf(),
+                      arrived.is_behind_slope);
     node.backward(pass);
     for (const RowsUnderWay& rows : pass.under_way_) rows.wait_for_all();  // of what was not taken
     weight_gradients = std::move(pass.weight_gradients_);
@@ -308,6 +313,14 @@ Tensor BackwardEngine::take_arrived(const Edge& edge, bool to_write) {
   return std::exchange(slot, {});
 }
 
+std::optional<Node::Slope> BackwardEngine::take_slope(const Edge& edge) {
+  if (edge.node == nullptr || !edge.node->offers_slope() || options_.retain_graph) return {};
+  const Node::Output& output = edge.node->outputs().front();
+  if (uses_.at(edge.node.get()) > 1 || !output.hooks.empty() || output.retains_gradient) return {};
+  arriving(*edge.node).is_behind_slope = true;
+  return edge.node->slope();
+}
+
 void BackwardEngine::deliver(const Edge& edge, Tensor gradient, RowsUnderWay rows) {
   if (edge.node == nullptr) return rows.wait_for_all();
   const Node::Output& output = edge.node->outputs()[static_cast<size_t>(edge.output)];
@@ -360,13 +373,15 @@ void BackwardEngine::defer(Parameter& parameter, DeferredGradients::Write write)
 }
 
 BackwardPass::BackwardPass(BackwardEngine& engine, Node& node, std::vector<Tensor> gradients,
-                           std::vector<RowsUnderWay> under_way, Tensor& buffer, bool retains_graph)
+                           std::vector<RowsUnderWay> under_way, Tensor& buffer, bool retains_graph,
+                           bool is_behind_slope)
     : engine_(engine),
       node_(node),
       gradients_(std::move(gradients)),
       under_way_(std::move(under_way)),
       buffer_(&buffer),
       retains_graph_(retains_graph),
+      is_behind_slope_(is_behind_slope),
       weight_gradients_(node.weights().size()) {}
 
 bool BackwardPass::has_gradient(int output) const {
@@ -426,6 +441,10 @@ Tensor BackwardPass::gradient_memory(int input, bool strided) {
 
 Tensor BackwardPass::take_arrived(int input, bool to_write) {
   return engine_.take_arrived(node_.inputs()[static_cast<size_t>(input)], to_write);
+}
+
+std::optional<Node::Slope> BackwardPass::take_slope(int input) {
+  return engine_.take_slope(node_.inputs()[static_cast<size_t>(input)]);
 }
 
 void BackwardPass::give(int input, Tensor gradient, RowsUnderWay rows) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,11 @@ class BackwardPass {
   // rounds: give() the sum. `to_write`: memory that nobody else sees. Undefined: there is nothing
   // of the kind, and give() adds.
   Tensor take_arrived(int input, bool to_write);
+  // The slope that the node behind an input waits for, if it is this node's to multiply with: what
+  // is given then is behind it. Otherwise absent.
+  std::optional<Node::Slope> take_slope(int input);
+  // Whether the gradient of this node's output is behind its slope already.
+  bool is_behind_slope() const { return is_behind_slope_; }
   // Gives the gradient of an input, in the input's shape and dtype. At most once per input.
   void give(int input, Tensor gradient, RowsUnderWay rows = {});
 
@@ -95,7 +101,8 @@ class BackwardPass {
  private:
   friend class BackwardEngine;
   BackwardPass(BackwardEngine& engine, Node& node, std::vector<Tensor> gradients,
-               std::vector<RowsUnderWay> under_way, Tensor& buffer, bool retains_graph);
+               std::vector<RowsUnderWay> under_way, Tensor& buffer, bool retains_graph,
+               bool is_behind_slope);
 
   BackwardEngine& engine_;
   Node& node_;
@@ -103,6 +110,7 @@ class BackwardPass {
   std::vector<RowsUnderWay> under_way_;  // by output, as gradients_
   Tensor* buffer_;
   bool retains_graph_;
+  bool is_behind_slope_;
   std::vector<Tensor> weight_gradients_;  // of Tensors
 };
 

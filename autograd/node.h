@@ -30,6 +30,7 @@
 #include "autograd/saved_tensor_store.h"
 #include "autograd/weight.h"
 #include "core/shape.h"
+#include "kernels/gemm.h"
 #include "tensor/tensor.h"
 
 namespace zinc::autograd {
@@ -109,6 +110,16 @@ class Node : public std::enable_shared_from_this<Node> {
   // True if backward() waits for other ranks, and calls BackwardPass::make_beside() meanwhile. See
   // Note [Beside other ranks].
   virtual bool waits_for_ranks() const { return false; }
+
+  // What backward() multiplies the gradient of its only output with first, elementwise: the slope
+  // of an activation at `input`. Where a product makes that gradient, and nothing else adds to it,
+  // the product does so instead, with the same bits: BackwardPass::take_slope().
+  struct Slope {
+    kernels::Activation activation;
+    Tensor input;
+  };
+  virtual bool offers_slope() const { return false; }
+  virtual Slope slope() { return {}; }  // called before release(), if it offers one
 
   // --- recording
   int add_input(const Tensor& tensor);

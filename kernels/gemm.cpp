@@ -112,6 +112,17 @@ Cost product_cost(int64_t batch, const ConstView& a, const ConstView& b, const C
           .flops = 2 * batch * c.dim(-2) * c.dim(-1) * k};
 }
 
+// An activation, or its slope, behind the product: on a CPU while a tile is at hand, on a GPU,
+// whose library has none, a pass of its own (kernels/cuda/gemm.cpp).
+Cost epilogue_cost(const Gemm& args) {
+  Cost cost{.flops = (args.activation_input ? 16 : 8) * args.c.numel()};  // as of kernels/gelu.cpp
+  if (args.c.device().is_cpu()) return cost;
+  cost.bytes_read =
+      args.c.bytes() + (args.activation_input ? args.activation_input.bytes() : int64_t{0});
+  cost.bytes_written = args.c.bytes();
+  return cost;
+}
+
 }  // namespace
 
 void gemm(const Gemm& args, StreamRef stream) {
@@ -139,6 +150,10 @@ void gemm(const Gemm& args, StreamRef stream) {
     p.pre_stride = matrix_stride(args.pre_activation);
   }
   dispatch(p, "gemm", cost(args), stream);
+  const Device device = args.c.device();
+  if (device.meta && args.activation != Activation::none) {
+    note_kernel("gemm_epilogue", epilogue_cost(args), device, stream);
+  }
 }
 
 Cost cost(const Gemm& args) {

@@ -29,8 +29,8 @@ enum class Activation : uint8_t {
 //
 // Note [Rounding of the pre-activation]
 // With an activation, z is rounded to the dtype of c first and the activation reads the rounded
-// value, whether or not it is saved. So the fused op gives the bits of the two ops in a row, and
-// gives the same bits with and without gradient.
+// value, whether or not it is saved; likewise before the slope at activation_input multiplies it. So
+// the fused op gives the bits of the two ops in a row, and the same bits with and without gradient.
 struct Gemm {
   ConstView a;     // [M, K], with transpose_a [K, M]; f64 | f32 | bf16 | f16
   ConstView b;     // [K, N], with transpose_b [N, K]; dtype of a

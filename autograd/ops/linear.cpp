@@ -1,6 +1,7 @@
 #include "autograd/ops/linear.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "autograd/backward_pass.h"
@@ -60,7 +61,9 @@ class LinearNode final : public Node {
     if (options_.activation != Activation::none || options_.slices != nullptr || !pass.needs(0)) {
       std::exchange(rows, {}).wait_for_all();
     }
-    if (options_.activation != Activation::none) {
+    if (pass.is_behind_slope()) {
+      saved()[1].reset();
+    } else if (options_.activation != Activation::none) {
       const Tensor z = pass.take_saved(1);
       Tensor target = dz.is_sole_owner() ? dz : Tensor::empty(dz.shape(), dz.dtype());
       activation_backward(options_.activation, z.view(), dz.view(), target.view());
@@ -85,6 +88,11 @@ class LinearNode final : public Node {
     if (!begins_with_input) give_input_gradient(pass, std::move(dz), {});
   }
 
+  bool offers_slope() const override { return options_.activation != Activation::none; }
+  Slope slope() override {
+    return {.activation = options_.activation, .input = saved()[1].restore()};
+  }
+
   bool can_remake(int) const override { return options_.activation != Activation::none; }
   Tensor remake(int) override {
     const Tensor z = saved()[1].restore();
@@ -99,21 +107,26 @@ class LinearNode final : public Node {
     Tensor dx;
     if (options_.slices == nullptr) dx = pass.take_arrived(0, /*to_write=*/true);
     const bool adds = dx.defined();
+    std::optional<Slope> slope;
+    if (!adds && options_.slices == nullptr) slope = pass.take_slope(0);
     if (!adds) dx = pass.gradient_memory(0);
     {
       const WeightValue weight = pass.weight(0);
       const bool by_inputs = is_cut_by_inputs(options_);
       const ConstView dz_rows = as_matrix("linear", ConstView(dz.view()));
       const View dx_rows = as_matrix("linear", dx.view());
+      const ConstView slope_rows =
+          slope ? as_matrix("linear", ConstView(slope->input.view())) : ConstView();
       under_way.for_each_part(dz_rows.dim(0), [&](int64_t begin, int64_t count) {
         gemm({.whole = {.a = dz_rows.narrow(0, begin, count),
                         .b = weight.view(),
                         .bias = {},
-                        .activation_input = {},
+                        .activation_input = slope ? slope_rows.narrow(0, begin, count) : slope_rows,
                         .c = dx_rows.narrow(0, begin, count),
                         .pre_activation = {},
                         .transpose_b = options_.layout == WeightLayout::in_out,
-                        .beta = adds ? 1.0 : 0.0},
+                        .beta = adds ? 1.0 : 0.0,
+                        .activation = slope ? slope->activation : Activation::none},
               .a = by_inputs ? -1 : 1,
               .b = cut_of_weight(options_),
               .c = by_inputs ? 1 : -1},

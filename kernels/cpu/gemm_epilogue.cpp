@@ -67,7 +67,10 @@ void finish_gradient(const Strip<T>& strip) {
     T* c_row = strip.c_row(r);
     const T* x_row = strip.x_row(r);
     for_each_vector(strip.cols, [&](int64_t c, auto load, auto store) HWY_ATTR {
-      store(hn::Mul(strip.linear(r, c, load), Function::slope(load(x_row + c))), c_row + c);
+      // Likewise: Note [Rounding of the pre-activation].
+      T rounded[HWY_MAX_BYTES / sizeof(float)];
+      store_lanes(strip.linear(r, c, load), rounded);
+      store(hn::Mul(load_lanes(rounded), Function::slope(load(x_row + c))), c_row + c);
     });
   }
 }

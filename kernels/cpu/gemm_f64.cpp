@@ -38,10 +38,8 @@ double slope(Activation activation, double x) {
       return gelu_tanh_slope(x);
     case Activation::gelu_erf:
       return gelu_erf_slope(x);
-    case Activation::silu: {
-      const double s = sigmoid(x);
-      return s * (1.0 + x * (1.0 - s));
-    }
+    case Activation::silu:
+      return sigmoid(x) * (1.0 + x * sigmoid(-x));
   }
   return 1.0;
 }

@@ -406,6 +406,31 @@ TEST_F(Graph, ProductOfAnInputWhoseGradientOthersHold_LeavesTheirs) {
   }
 }
 
+// The product that makes the gradient of an activation's result multiplies by its slope. A hook
+// must see that gradient, so with one it does not; and it must not where something else adds to it.
+TEST_F(Graph, SlopeWithinAProduct_ChangesNoBit) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    for (const Activation activation :
+         {Activation::gelu_tanh, Activation::gelu_erf, Activation::silu}) {
+      const auto gradients = [&](bool hooks, bool twice) {
+        Tensor x = random_tensor({7, 12}, 1, dtype);
+        requires_grad_(x);
+        const Tensor up = random_tensor({20, 12}, 2, dtype),
+                     down = random_tensor({9, 20}, 3, dtype);
+        Tensor inner = linear(x, up, {}, {.activation = activation});
+        if (hooks) register_hook(inner, [](const Tensor&) { return Tensor(); });
+        Tensor y = linear(inner, down);
+        if (twice) y = add(y, linear(inner, random_tensor({9, 20}, 4, dtype)));
+        backward(sum(square(y)));
+        return values_of(grad(x));
+      };
+      EXPECT_EQ(gradients(false, false), gradients(true, false)) << name_of(dtype);
+      EXPECT_EQ(gradients(false, true), gradients(true, true)) << name_of(dtype);
+      EXPECT_NE(gradients(false, true), gradients(false, false));
+    }
+  }
+}
+
 TEST(GraphShuffled, AnyOrderOfExecution_GivesTheSameBits) {
   auto run = [](ContextOptions options) {
     Rank rank(std::move(options));

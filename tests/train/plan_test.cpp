@@ -618,13 +618,14 @@ TEST(Plan, PassesOverActivations_OfALayer) {
     config.num_heads = 12;
     return ModelConfigFile{.config = config};
   };
-  // Forward: two norms, one of them with the sum before it, and the sum at the end. Backward: GELU
-  // of 4 x 768 features, norms that add the gradient of the residual stream, sums of biases.
+  // Forward: two norms, one of them with the sum before it, and the sum at the end. Backward:
+  // norms that add the gradient of the residual stream, sums of biases. GELU and its slope are
+  // passes behind products, of 4 x 768 features.
   EXPECT_EQ(passes_of_a_layer(gpt2_of, 768),
             (std::map<std::string, double>{{"layernorm", 2},
                                            {"residual_norm", 4},
                                            {"binary", 3},
-                                           {"gelu_backward", 12},
+                                           {"gemm_epilogue", 20},
                                            {"layernorm_backward", 8},
                                            {"reduce", 9}}));
   const auto llama_of = [](int64_t layers) {
