@@ -8,6 +8,7 @@
 #include "autograd/backward.h"
 #include "autograd/ops/binary.h"
 #include "autograd/ops/reduce.h"
+#include "autograd/ops/scale.h"
 #include "autograd/ops/unary.h"
 #include "comm/local/local.h"
 #include "core/error.h"
@@ -405,7 +406,8 @@ std::vector<std::vector<double>> of_shared_tokens(int64_t B, const parallel::Lea
     std::vector<double> tokens;
     for (int64_t i = 0; i < B * 8 * 6; ++i) tokens.push_back(std::sin(static_cast<double>(i)));
     const Tensor x = nn::own_tokens(ranks.get(), Tensor::from<double>(tokens, {B, 8, 6}));
-    const Tensor once = ranks->sum_tokens(autograd::square(ranks->gather_tokens(first.forward(x))));
+    const Tensor once =
+        ranks->sum_tokens(autograd::scale(ranks->gather_tokens(first.forward(x)), 0.5));
     // Its gradient comes from other ranks, and then from here too.
     const Tensor part = autograd::square(ranks->gather_tokens(once));
     const Tensor here = autograd::sum(autograd::square(part));
