@@ -76,6 +76,10 @@ TokenPieces::TokenPieces(const std::vector<Runs>& runs, const Shape& x, DType dt
   are_in_place = true;
 }
 
+StreamRef TokenPieces::stream(bool is_beside) const {
+  return is_beside || count > 1 ? stream_beside_compute() : Context::current().compute();
+}
+
 TokensUnderWay::TokensUnderWay(comm::World& group, const Tensor& x, std::vector<Runs> runs,
                                int64_t least_bytes, bool is_beside)
     : runs_(std::move(runs)),
@@ -87,8 +91,7 @@ TokensUnderWay::TokensUnderWay(comm::World& group, const Tensor& x, std::vector<
     blocks_ = Blocks::empty(group.size(), x.shape(), x.dtype());
   }
   if (x.device() != group.context().device()) return;
-  const StreamRef stream =
-      is_beside || pieces_.count > 1 ? stream_beside_compute() : Context::current().compute();
+  const StreamRef stream = pieces_.stream(is_beside);
   const View shards = mine_.view().reshape(Shape{mine_.numel()});
   const Tensor& all = pieces_.are_in_place ? whole_ : blocks_.all;
   const View out = all.view().reshape(Shape{all.numel()});
@@ -119,13 +122,10 @@ TokenSums::TokenSums(comm::World& group, const Tensor& x, std::vector<Runs> runs
                      int64_t least_bytes)
     : group_(group),
       runs_(std::move(runs)),
-      pieces_(runs_, x.shape(), x.dtype(), x.is_contiguous() ? least_bytes : 0),
-      x_(x) {
+      pieces_(runs_, x.shape(), x.dtype(), least_bytes),
+      x_(x.is_contiguous() ? x : x.clone()) {
   const Shape shape{x.dim(0), x.dim(1) / group.size(), x.dim(2)};
-  if (!pieces_.are_in_place || !x.is_contiguous()) {
-    pieces_.are_in_place = false;
-    blocks_ = Blocks::empty(group.size(), shape, x.dtype());
-  }
+  if (!pieces_.are_in_place) blocks_ = Blocks::empty(group.size(), shape, x.dtype());
   comm::Communicator& communicator = group.communicator();
   // One for all: they are summed one after the other.
   workspace_ = Tensor::empty(
@@ -141,8 +141,7 @@ void TokenSums::start(int64_t piece, bool is_beside) {
                  [](const View& run, const View& place) { copy(place, run); });
   }
   if (x_.device() != group_.context().device()) return;
-  const StreamRef stream =
-      is_beside || pieces_.count > 1 ? stream_beside_compute() : Context::current().compute();
+  const StreamRef stream = pieces_.stream(is_beside);
   const Tensor& parts = pieces_.are_in_place ? x_ : blocks_.all;
   const int64_t n = parts.numel() / pieces_.count, m = y_.numel() / pieces_.count;
   const View in = parts.view().reshape(Shape{parts.numel()}).narrow(0, piece * n, n);

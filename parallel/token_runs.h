@@ -58,6 +58,8 @@ int64_t least_sequence_on(const comm::World& group);
 struct TokenPieces {
   // x: [B, T, W], all tokens. least_bytes 0: one piece.
   TokenPieces(const std::vector<Runs>& runs, const Shape& x, DType dtype, int64_t least_bytes);
+  // Where they go: several of them, and one that is_beside, on stream_beside_compute().
+  StreamRef stream(bool is_beside) const;
   int64_t count;
   bool are_in_place;  // no copies
 };
