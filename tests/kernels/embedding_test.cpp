@@ -167,7 +167,6 @@ TEST(EmbeddingBackward, EveryDType_RowsThatAreAbsentAreZeroAndAddNothing) {
                           .workspace = workspace_for(tokens)},
                          test::test_stream());
       ASSERT_TRUE(test::same_bits(dtable, expected)) << name_of(dtype) << " rows " << rows;
-      test::test_stream()->synchronize();  // throws at ids that are faults
     }
   }
 }

@@ -89,10 +89,19 @@ TEST(IndexFault, GoodAndIgnoredIndices_AreQuiet) {
   const HostArray ids = HostArray::of({0, 4, 2}, {3}, DType::i32);
   const HostArray labels = HostArray::of({3, -100, 0}, {3}, DType::i64);
   const HostArray rows = HostArray::full({3, 4}, DType::f32, 1.0);
-  HostArray y({3, 4}, DType::f32), loss({1}, DType::f32);
+  const HostArray absent = HostArray::of({0, static_cast<double>(kAbsentRow), 2}, {3}, DType::i32);
+  const HostArray workspace(Shape{embedding_backward_workspace_bytes(3)}, DType::u8);
+  HostArray y({3, 4}, DType::f32), dtable({5, 4}, DType::f32), loss({1}, DType::f32);
   expect_heard(
       [&](StreamRef stream) {
         embedding_forward({.ids = ids, .table = table, .y = y}, stream);
+        embedding_forward({.ids = absent, .allows_absent = true, .table = table, .y = y}, stream);
+        embedding_backward({.ids = absent,
+                            .allows_absent = true,
+                            .dy = rows,
+                            .dtable = dtable,
+                            .workspace = workspace},
+                           stream);
         gather_rows({.x = table, .ids = ids, .y = y}, stream);
         cross_entropy_forward({.logits = rows, .labels = labels, .loss = loss}, stream);
       },
