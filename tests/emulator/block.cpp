@@ -31,6 +31,14 @@ std::string text_of(const Size3& index) {
 constexpr int kPoison = 0xff;
 constexpr int kCanary = 0xa5;
 
+// The first from a place that is drawn: every one can come, those behind a gap more often.
+int any_set_bit(uint32_t bits, Shuffle& shuffle) {
+  const int from = static_cast<int>(shuffle.next() >> 59);
+  return (from + std::countr_zero(std::rotr(bits, from))) % 32;
+}
+
+}  // namespace
+
 void poison([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
   std::memset(data, kPoison, bytes);
 #if defined(__SANITIZE_ADDRESS__)
@@ -43,14 +51,6 @@ void lift_poison([[maybe_unused]] void* data, [[maybe_unused]] size_t bytes) {
   ASAN_UNPOISON_MEMORY_REGION(data, bytes);
 #endif
 }
-
-// The first from a place that is drawn: every one can come, those behind a gap more often.
-int any_set_bit(uint32_t bits, Shuffle& shuffle) {
-  const int from = static_cast<int>(shuffle.next() >> 59);
-  return (from + std::countr_zero(std::rotr(bits, from))) % 32;
-}
-
-}  // namespace
 
 ReadyThreads::ReadyThreads(int warps, bool in_order, Shuffle& shuffle) : in_order_(in_order) {
   const auto count = static_cast<size_t>(warps);
@@ -170,7 +170,32 @@ Fiber* Block::run_fiber(Fiber& self) {
   return &scheduler_;
 }
 
+void Block::do_later(std::function<void()> work) {
+  constexpr uint64_t kRounds[] = {8, 128, 2048, 0};
+  if (!rounds_of_later_) rounds_of_later_ = kRounds[shuffle_.below(std::size(kRounds))];
+  later_.push_back(std::move(work));
+}
+
+void Block::do_one_of_later() {
+  std::swap(later_[shuffle_.below(later_.size())], later_.back());
+  const std::function<void()> work = std::move(later_.back());
+  later_.pop_back();
+  try {
+    work();
+  } catch (...) {
+    fail(std::current_exception());
+  }
+}
+
+void Block::do_later_while_stuck() {
+  while (ready_.empty() && !later_.empty()) do_one_of_later();
+}
+
 Fiber& Block::choose_next() {
+  if (!later_.empty() && *rounds_of_later_ > 0 && shuffle_.below(*rounds_of_later_) == 0) {
+    do_one_of_later();
+  }
+  do_later_while_stuck();
   if (ready_.empty()) return scheduler_;
   running_ = &take_ready();
   if (running_->fiber != nullptr) return *running_->fiber;
@@ -190,6 +215,7 @@ void Block::run(const std::function<void()>& body) {
   body_ = &body;
   left_ = threads_.size();
   while (left_ > 0) {
+    do_later_while_stuck();
     if (ready_.empty()) {
       try {
         throw_stuck();
@@ -200,6 +226,13 @@ void Block::run(const std::function<void()>& body) {
     scheduler_.switch_to(choose_next());
   }
   running_ = nullptr;
+  if (failure_ == nullptr) {
+    try {
+      for (const auto& check : checks_) check();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
   current_ = nullptr;
   // Copies that nobody waited for keep their destination poisoned.
   for (const Thread& thread : threads_) {
@@ -226,7 +259,24 @@ void Block::suspend() {
 
 void Block::make_ready(Thread& thread) {
   thread.wait = Wait{};
+  if (thread.is_over) thread.is_over = nullptr;
   ready_.add(thread.index);
+}
+
+void Block::wait_until(const char* what, std::source_location where,
+                       std::function<bool()> is_over) {
+  if (failure_ != nullptr) throw Unwind{};
+  Thread& self = *running_;
+  self.wait = {what, where, 0, nullptr, nullptr, nullptr};
+  self.is_over = std::move(is_over);
+  if (self.is_over()) make_ready(self);
+  suspend();
+}
+
+void Block::changed() {
+  for (Thread& thread : threads_) {
+    if (thread.is_over && thread.is_over()) make_ready(thread);
+  }
 }
 
 // Wakes every thread that waits, to leave its kernel.

@@ -6,7 +6,11 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <map>
+#include <memory>
+#include <optional>
+#include <typeindex>
 #include <vector>
 
 #include "tests/emulator/fiber.h"
@@ -50,6 +54,10 @@ class ReadyThreads {
   std::array<uint8_t, 32> warp_at_{};   // by position
 };
 
+// All bits set: NaN. The address sanitizer stops what touches it, where there is one.
+void poison(void* data, size_t bytes);
+void lift_poison(void* data, size_t bytes);
+
 // Poisoned memory between canaries, which the address sanitizer watches where there is one.
 class SharedMemory {
  public:
@@ -85,7 +93,26 @@ class Block {
   void warp_collective(const char* what, std::source_location where, uint32_t mask, const void* in,
                        void* out, Combine combine);
   int barrier(std::source_location where, bool predicate);
+  // Lets the calling thread wait until `is_over()`, which is asked again after every changed().
+  void wait_until(const char* what, std::source_location where, std::function<bool()> is_over);
+  void changed();
+  // Work beside the threads: it is done in any order, at a moment that the seed draws, soon or
+  // late, at the latest when no thread can go on.
+  void do_later(std::function<void()> work);
+  // What a unit of the multiprocessor knows of this block; made when it is first asked for.
+  template <class T>
+  T& unit() {
+    std::shared_ptr<void>& found = units_[typeid(T)];
+    if (found == nullptr) found = std::make_shared<T>();
+    return *static_cast<T*>(found.get());
+  }
+  // Asked when all threads have ended; throws Fault where they left something undone.
+  void check_at_end(std::function<void()> check) { checks_.push_back(std::move(check)); }
+  int thread_index() const { return running_->index; }
+  int num_threads() const { return static_cast<int>(threads_.size()); }
+
   void* dynamic_shared() { return dynamic_shared_.data(); }
+  size_t dynamic_bytes() const { return dynamic_bytes_; }
   void* static_shared(const void* site, size_t bytes, size_t alignment);
   // Throws Fault where the bytes are not all shared memory of this block.
   void require_shared(const void* address, size_t bytes, const char* what) const;
@@ -114,7 +141,8 @@ class Block {
     ThreadIds ids;
     int index = 0;
     Wait wait;
-    int barrier_count = 0;  // what the last barrier gave
+    std::function<bool()> is_over;  // of wait_until()
+    int barrier_count = 0;          // what the last barrier gave
     std::vector<AsyncCopy> open_group;
     std::vector<std::vector<AsyncCopy>> groups;  // the oldest first
   };
@@ -125,6 +153,9 @@ class Block {
   Fiber* run_fiber(Fiber& self);
   // Chooses who goes on, and gives it a fiber.
   Fiber& choose_next();
+  void do_one_of_later();
+  // Until a thread can go on, or nothing is left to do.
+  void do_later_while_stuck();
   Thread& take_ready() { return threads_[static_cast<size_t>(ready_.take(shuffle_))]; }
   void suspend();
   void fail(std::exception_ptr failure);
@@ -144,6 +175,11 @@ class Block {
   Thread* running_ = nullptr;
   size_t left_ = 0;  // threads that have not ended
   std::exception_ptr failure_;
+  std::vector<std::function<void()>> later_;
+  // That work waits for, about, while threads can go on; 0: all. Drawn by the first.
+  std::optional<uint64_t> rounds_of_later_;
+  std::vector<std::function<void()>> checks_;
+  std::map<std::type_index, std::shared_ptr<void>> units_;
   int at_barrier_ = 0;
   int predicates_ = 0;
   SharedMemory dynamic_shared_;

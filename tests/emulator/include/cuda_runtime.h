@@ -13,10 +13,12 @@
 #include <source_location>
 #include <type_traits>
 
+#include "tests/emulator/bulk_copy.h"
 #include "tests/emulator/functions.h"
 #include "tests/emulator/grid.h"
 #include "tests/emulator/include/cuda_runtime_api.h"
 #include "tests/emulator/tensor_core.h"
+#include "tests/emulator/warpgroup.h"
 
 #define ZINC_CUDA_EMULATED 1
 
@@ -25,6 +27,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 
 using dim3 = zinc::emulator::Size3;
 
