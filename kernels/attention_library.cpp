@@ -59,6 +59,15 @@ std::string text_of(const AttentionKey& key) {
 }  // namespace
 
 std::span<const AttentionRule> attention_table() { return {}; }
+std::span<const AttentionRule> wgmma_table() { return {}; }
+
+bool has_line(std::span<const AttentionRule> table, AttentionPass pass, const AttentionProblem& p) {
+  return std::ranges::any_of(table, [&](const AttentionRule& rule) {
+    return rule.pass == pass && rule.dtype == p.dtype && rule.head_size == p.D &&
+           rule.causal == p.mask.causal && p.Tk >= rule.min_keys && !p.mask.key_lengths &&
+           p.mask.window == 0 && !p.mask.alibi_slopes;
+  });
+}
 
 std::string to_string(std::span<const AttentionRule> rules) {
   std::string text;
@@ -137,12 +146,7 @@ std::array<AttentionKey, 3> small_problems(const AttentionKey& key) {
 
 int64_t LibraryAttention::workspace_bytes(AttentionPass pass, const AttentionProblem& p) {
   if (choice_ == AttentionChoice::own) return 0;
-  if (choice_ == AttentionChoice::by_table &&
-      std::none_of(table_.begin(), table_.end(), [&](const AttentionRule& rule) {
-        return rule.pass == pass && rule.dtype == p.dtype && rule.head_size == p.D &&
-               rule.causal == p.mask.causal && p.Tk >= rule.min_keys && !p.mask.key_lengths &&
-               p.mask.window == 0 && !p.mask.alibi_slopes;
-      })) {
+  if (choice_ == AttentionChoice::by_table && !has_line(table_, pass, p)) {
     return 0;
   }
   if (const std::string why = why_not_asked(pass, p); !why.empty()) {

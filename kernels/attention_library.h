@@ -94,6 +94,10 @@ struct AttentionRule {
 // baselines); docs/kernels.md has the way from a result to a line. None has been: the table is
 // empty.
 std::span<const AttentionRule> attention_table();
+// The same of our own forward kernel for compute capability 9.0 (kernels/cuda/attention_kernels.h,
+// wgmma) beside our kernel for every GPU; empty, too, until one has been timed.
+std::span<const AttentionRule> wgmma_table();
+bool has_line(std::span<const AttentionRule> table, AttentionPass pass, const AttentionProblem& p);
 // For a person: "forward of bf16, head size 64, causal, from 1024 keys; ..."; "" without lines.
 std::string to_string(std::span<const AttentionRule> rules);
 
@@ -166,6 +170,14 @@ class LibraryAttention {
   std::map<AttentionKey, std::unique_ptr<AttentionPlan>> plans_;  // null: refused
   std::vector<std::string> notes_;
   int64_t num_runs_ = 0;
+};
+
+// The context's slot: which of our own forward kernels runs where both can.
+struct WgmmaAttention {
+  enum class Choice : uint8_t { by_table, never, always };
+  Choice choice = Choice::by_table;
+  std::span<const AttentionRule> table = wgmma_table();
+  int64_t num_runs = 0;  // problems that the kernel has taken
 };
 
 // outlook() of the current context, which is of a GPU.

@@ -159,6 +159,30 @@ Instance make_library_instance(const Case& c, DType dtype, Pass pass, Context& c
   return {.run = run, .verify = {}};
 }
 
+// Forward by our own kernel `choice`, which must take it.
+Instance make_own_forward(const Case& c, DType dtype, kernels::WgmmaAttention::Choice choice,
+                          Context& context) {
+  using Choice = kernels::WgmmaAttention::Choice;
+  const Tensors tensors(c, dtype, Array::uniform(Qkv::shape(c), dtype, -2, 2, 1),
+                        Array::uniform({c.B, c.T, c.H, c.D}, dtype, -1, 1, 2));
+  auto& kernel = context.slot<kernels::WgmmaAttention>();
+  auto& library = context.slot<kernels::LibraryAttention>();
+  const auto run = [&kernel, &library, tensors, choice, stream = context.compute()] {
+    const Choice before = std::exchange(kernel.choice, choice);
+    const kernels::AttentionChoice asked = library.choice();
+    library.choose(kernels::AttentionChoice::own);
+    kernels::attention_forward(tensors.forward(), stream);
+    library.choose(asked);
+    kernel.choice = before;
+  };
+  const int64_t runs = kernel.num_runs;
+  run();
+  if (choice == Choice::always && kernel.num_runs == runs) {
+    throw CudaError("the kernel for compute capability 9.0 does not take this");
+  }
+  return {.run = run, .verify = [=] { return verify(tensors, dtype, Pass::forward); }};
+}
+
 Instance make_instance(const Case& c, DType dtype, Pass pass, Context& context) {
   const Tensors tensors(c, dtype, Array::uniform(Qkv::shape(c), dtype, -2, 2, 1),
                         Array::uniform({c.B, c.T, c.H, c.D}, dtype, -1, 1, 2));
@@ -198,11 +222,36 @@ kernels::Cost cost_of(const Case& c, DType dtype, Pass pass) {
 
 }  // namespace
 
+// Our two forward kernels beside each other.
+void add_own_forward(Registry& registry, const Case& c, DType dtype) {
+  using Choice = kernels::WgmmaAttention::Choice;
+  const int64_t features = c.H * c.D;
+  registry.add({.op = "attention_kernels",
+                .pass = "forward",
+                .dtype = dtype,
+                .shape = str("B=", c.B, ",T=", c.T, ",H=", c.H, ",G=", c.G, ",D=", c.D,
+                             c.causal ? ",causal" : ""),
+                .cost = cost_of(c, dtype, Pass::forward),
+                .ceiling = Ceiling::gemm(c.B * c.T, features, features, dtype, false, true),
+                .make =
+                    [c, dtype](Context& context) {
+                      return make_own_forward(c, dtype, Choice::never, context);
+                    },
+                .baseline = "wgmma",
+                .make_baseline =
+                    [c, dtype](Context& context) {
+                      return make_own_forward(c, dtype, Choice::always, context);
+                    }});
+}
+
 void add_attention_benches(Registry& registry) {
   const std::pair<Pass, const char*> passes[] = {
       {Pass::forward, "forward"}, {Pass::backward, "backward"}, {Pass::both, "forward+backward"}};
   for (const DType dtype : {DType::bf16, DType::f32}) {
     for (const Case& c : cases_of(registry)) {
+      if (registry.extent() == Extent::gpu && is_16bit_float(dtype)) {
+        add_own_forward(registry, c, dtype);
+      }
       for (const auto& [pass, name] : passes) {
         const int64_t features = c.H * c.D;
         Entry entry{.op = "attention",

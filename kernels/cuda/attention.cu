@@ -1,6 +1,7 @@
 // Which kernels attention takes on a GPU. kernels/cuda/attention.h is the interface.
 #include "kernels/cuda/attention.h"
 
+#include "core/context.h"
 #include "core/error.h"
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/device_notes.h"
@@ -8,9 +9,9 @@
 namespace zinc::kernels::cuda {
 namespace {
 
-// The only place where a kernel is chosen: by shape, dtype, strides and alignment, so that every
-// rank and every run of a program choose alike. Backward needs dout aligned too. A 16-bit problem
-// that is left to the tiles is one of the context's DeviceNotes.
+// This file is the only place where a kernel is chosen: by shape, dtype, strides and alignment, so
+// that every rank and every run of a program choose alike. Backward needs dout aligned too. A
+// 16-bit problem that is left to the tiles is one of the context's DeviceNotes.
 bool takes_tensor_cores(const char* op, const AttentionProblem& p, const AttentionShape& shape) {
   if (!is_16bit_float(p.dtype)) return false;
   constexpr int64_t kMaxTokens = int64_t{1} << 30;  // positions are 32-bit numbers there
@@ -25,13 +26,35 @@ bool takes_tensor_cores(const char* op, const AttentionProblem& p, const Attenti
   return false;
 }
 
+bool has_wgmma() {
+  int device = 0, major = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         major == 9;
+}
+
+// Of a problem for tensor cores. The kernel has not been timed, so it runs where a measured table
+// or a test says so.
+bool chooses_wgmma(const AttentionProblem& p, const AttentionShape& shape) {
+  auto& slot = Context::current().slot<WgmmaAttention>();
+  using Choice = WgmmaAttention::Choice;
+  if (slot.choice == Choice::never) return false;
+  if (slot.choice == Choice::by_table && !has_line(slot.table, AttentionPass::forward, p)) {
+    return false;
+  }
+  if (!takes_wgmma(p, shape) || !has_wgmma()) return false;
+  ++slot.num_runs;
+  return true;
+}
+
 }  // namespace
 
 void run_attention_forward(const AttentionProblem& p, const HeadsView& out, float* lse,
                            StreamRef stream) {
   const AttentionShape shape = attention_shape("attention", p);
   if (takes_tensor_cores("attention", p, shape)) {
-    return mma_attention_forward(p, shape, out, lse, stream);
+    return chooses_wgmma(p, shape) ? wgmma_attention_forward(p, shape, out, lse, stream)
+                                   : mma_attention_forward(p, shape, out, lse, stream);
   }
   tile_attention_forward(p, shape, out, lse, stream);
 }

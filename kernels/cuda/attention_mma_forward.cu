@@ -7,6 +7,7 @@
 // moved: q and out once, k and v once per 128 queries of a head.
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_mma.h"
+#include "kernels/cuda/attention_softmax.h"
 
 namespace zinc::kernels::cuda {
 namespace {
@@ -24,55 +25,6 @@ template <int kD>
 inline constexpr int kRowTilesOf = kD <= 128 ? 2 : 1;
 template <int kD>
 inline constexpr int kKeysOf = kD <= 128 ? 64 : 32;
-
-template <int kRowTiles>
-struct Softmax {
-  float max[kRowTiles][2];  // of the scores so far
-  float sum[kRowTiles][2];  // of this lane's columns
-
-  __device__ __forceinline__ Softmax() {
-#pragma unroll
-    for (int r = 0; r < 2 * kRowTiles; ++r) {
-      max[r / 2][r % 2] = -INFINITY;
-      sum[r / 2][r % 2] = 0.0f;
-    }
-  }
-  // Scores become 2^(factor (score - maximum)), `out` and the sums shrink to the new maximum.
-  template <int kKeys, int kOut>
-  __device__ __forceinline__ void weigh(Fragments<kRowTiles, kKeys>& scores,
-                                        Fragments<kRowTiles, kOut>& out, float factor) {
-#pragma unroll
-    for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        float larger = max[m][half];
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-          larger = fmaxf(larger, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
-        }
-        larger = warp_reduce<kRowLanes>(larger, [](float a, float b) { return fmaxf(a, b); });
-        const float base = larger == -INFINITY ? 0.0f : larger * factor;
-        const float shrink = fast_exp2(max[m][half] * factor - base);
-        max[m][half] = larger;
-        float total = sum[m][half] * shrink;
-#pragma unroll
-        for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-          for (int e = 2 * half; e < 2 * half + 2; ++e) {
-            scores[m][n][e] = fast_exp2(fmaf(scores[m][n][e], factor, -base));
-            total += scores[m][n][e];
-          }
-        }
-        sum[m][half] = total;
-#pragma unroll
-        for (int n = 0; n < kOut / 8; ++n) {
-          out[m][n][2 * half] *= shrink;
-          out[m][n][2 * half + 1] *= shrink;
-        }
-      }
-    }
-  }
-};
 
 template <class T, int kD, bool kPlain>
 __global__ void __launch_bounds__(kMmaThreads) forward_kernel(ForwardArgs<T> args) {
@@ -107,7 +59,6 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(ForwardArgs<T> arg
     const T* k_tile = stages + stage * 2 * kKeys * kD;
     Fragments<kRowTiles, kKeys> scores;
     multiply_rows<kD, kRowTiles, kKeys>(scores, own, k_tile);
-    const bool all = row_keys.all_see(static_cast<int>(first), kKeys);
     if constexpr (!kPlain) {
       finish_scores<kRowTiles, kKeys>(
           scores, shape, b, h,
@@ -116,14 +67,10 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(ForwardArgs<T> arg
           },
           [](int, int, int, int, float) {});
     }
-    if (!all) {
-      for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int column) {
-        float& score = scores[m][n][e];
-        const bool seen = row_keys.sees(m, e / 2, static_cast<int>(first) + column);
-        score = seen ? score : -INFINITY;
-      });
-    }
-    softmax.template weigh<kKeys, kD>(scores, out, factor);
+    hide_scores<kRowTiles, kKeys>(scores, row_keys, static_cast<int>(first));
+    float shrink[kRowTiles][2];
+    softmax.template weigh<kKeys>(scores, factor, shrink);
+    shrink_rows<kRowTiles, kD>(out, shrink);
     if constexpr (!kPlain) {
       const KeptScores<kRowTiles, kKeys> kept(shape.dropout != 0.0f, [&](int row, int column) {
         return shape.kept(b, h, first_row + warp_row + row, first + column);
@@ -138,19 +85,7 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(ForwardArgs<T> arg
   }
   wait_copies<0>();  // where there is no key, of the first tile
   float scale[kRowTiles][2];
-#pragma unroll
-  for (int m = 0; m < kRowTiles; ++m) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float sum = warp_reduce<kRowLanes>(softmax.sum[m][half], Add{});
-      scale[m][half] = sum == 0.0f ? 0.0f : 1.0f / sum;
-      const int lane = static_cast<int>(threadIdx.x) % kWarp;
-      const int64_t i = first_row + warp_row + m * 16 + half * 8 + lane / kRowLanes;
-      if (args.lse == nullptr || lane % kRowLanes != 0 || i >= shape.Tq) continue;
-      args.lse[(b * shape.H + h) * shape.Tq + i] =
-          sum == 0.0f ? -INFINITY : softmax.max[m][half] * (factor * kLn2) + logf(sum);
-    }
-  }
+  softmax.finish(scale, factor, args.lse, shape, b, h, first_row + warp_row);
   __syncthreads();
   store_rows<kD, kD, kRowTiles>(own, out, scale, args.out, b, h, first_row + warp_row, shape.Tq,
                                 shape.D, args.aligned);
