@@ -4,7 +4,7 @@
 # Suites of tests/kernels that run on the emulated device too, beside the CPU.
 set(ZINC_EMULATED_SUITES
     "Fill.*" "Copy.*" "Concat.*" "Permute.*" "GatherRows.*" "Scatter*" "Embedding*" "Rotary*" "Dropout*"
-    "Unary*" "Binary*" "Compare.*" "Select.*" "Argmax.*" "Cumsum.*" "FlatIndex.*" "Sort.*" "Gelu*" "SwiGlu*" "Scale.*" "Accumulate.*" "Reduce*" "TreeSum.*" "ChunkTreeSum.*"
+    "Fp8Round.*" "Unary*" "Binary*" "Compare.*" "Select.*" "Argmax.*" "Cumsum.*" "FlatIndex.*" "Sort.*" "Gelu*" "SwiGlu*" "Scale.*" "Accumulate.*" "Reduce*" "TreeSum.*" "ChunkTreeSum.*"
     "RmsNorm*" "LayerNorm*" "ResidualNorm.*" "*SoftmaxOf.*" "Softmax.*" "*CrossEntropyOf.*"
     "CrossEntropy.*" "*HeadOf.*" "LinearCrossEntropy.*" "AdamW.*" "Sgd.*" "FiniteNorm.*" "*GemmO*"
     "Gemm.*" "BatchedGemm.*" "IndexFault.*" "Attention*" "*AttentionOver.EveryType*")

@@ -4,6 +4,7 @@
 #include "core/error.h"
 #include "kernels/checks.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/fp8_round.h"
 #include "kernels/launch.h"
 #include "kernels/matrix_product.h"
 
@@ -123,6 +124,75 @@ Cost epilogue_cost(const Gemm& args) {
   return cost;
 }
 
+// An operand in 8 bits; workspace is the stream's. With no format, the operand itself.
+class Fp8Operand {
+ public:
+  Fp8Operand(std::string_view name, const ConstView& operand, Fp8 format, StreamRef stream)
+      : operand_(operand), format_(format), stream_(stream) {
+    if (format == Fp8::none) return;
+    require(operand.dtype() == DType::bf16, "gemm: ", name, " is rounded to 8 bits from bf16, not ",
+            operand.dtype());
+    block_ = Context::current().allocator().allocate(kNumbersBytes + operand.bytes(), Tier::device,
+                                                     Label::workspace, stream);
+  }
+  // In bf16.
+  ConstView round() const {
+    if (format_ == Fp8::none) return operand_;
+    const View y(values(), DType::bf16, operand_.shape(), operand_.device());
+    const View largest(block_.data(), DType::f32, Shape{1}, operand_.device());
+    fp8_round({.x = operand_, .format = format_, .y = y, .largest = largest}, stream_);
+    return y;
+  }
+  // As codes, which take half of the memory. Returns what multiplies them.
+  const float* encode(bool transposed) const {
+    auto* const numbers = static_cast<float*>(block_.data());
+    if constexpr (kHasCudaKernels) {
+      cuda::fp8_encode({.x = operand_,
+                        .format = format_,
+                        .transposed = transposed,
+                        .codes = static_cast<uint8_t*>(values()),
+                        .largest = numbers,
+                        .unscale = numbers + 1},
+                       stream_);
+    }
+    return numbers + 1;
+  }
+  void* values() const { return static_cast<std::byte*>(block_.data()) + kNumbersBytes; }
+
+ private:
+  static constexpr int64_t kNumbersBytes = 256;  // before the values, which stay aligned
+
+  ConstView operand_;
+  Fp8 format_;
+  StreamRef stream_;
+  Block block_;
+};
+
+// On tensor cores of 8 bits; false: nothing was done.
+bool run_codes(MatrixProduct p, const Gemm& args, const Fp8Operand& a, const Fp8Operand& b,
+               StreamRef stream) {
+  if constexpr (kHasCudaKernels) {
+    constexpr int64_t kUnit = 16;  // of every extent, for the library
+    if (p.m % kUnit != 0 || p.n % kUnit != 0 || p.k % kUnit != 0 || p.k == 0 || p.m * p.n == 0 ||
+        args.a_fp8 == Fp8::none || args.b_fp8 == Fp8::none || !cuda::has_fp8_products()) {
+      return false;
+    }
+    p.a_fp8 = args.a_fp8;
+    p.b_fp8 = args.b_fp8;
+    p.a_unscale = a.encode(p.transpose_a);
+    p.b_unscale = b.encode(!p.transpose_b);
+    p.a = a.values();
+    p.b = b.values();
+    p.lda = p.ldb = p.k;
+    p.transpose_a = false;
+    p.transpose_b = true;
+    const Block workspace = Context::current().allocator().allocate(
+        cuda::workspace_bytes(p), Tier::device, Label::workspace, stream);
+    return cuda::run_fp8_product(p, static_cast<std::byte*>(workspace.data()), stream);
+  }
+  return false;
+}
+
 }  // namespace
 
 void gemm(const Gemm& args, StreamRef stream) {
@@ -149,8 +219,17 @@ void gemm(const Gemm& args, StreamRef stream) {
     p.pre = args.pre_activation.data();
     p.pre_stride = matrix_stride(args.pre_activation);
   }
-  dispatch(p, "gemm", cost(args), stream);
   const Device device = args.c.device();
+  if (args.a_fp8 != Fp8::none || args.b_fp8 != Fp8::none) {
+    const Fp8Operand a("a", args.a, args.a_fp8, stream), b("b", args.b, args.b_fp8, stream);
+    if (device.is_cuda() && !device.meta && run_codes(p, args, a, b, stream)) return;
+    Gemm rounded = args;
+    rounded.a = a.round();
+    rounded.b = b.round();
+    rounded.a_fp8 = rounded.b_fp8 = Fp8::none;
+    return gemm(rounded, stream);
+  }
+  dispatch(p, "gemm", cost(args), stream);
   if (device.meta && args.activation != Activation::none) {
     note_kernel("gemm_epilogue", epilogue_cost(args), device, stream);
   }

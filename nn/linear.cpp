@@ -9,6 +9,7 @@
 #include "autograd/ops/value.h"
 #include "core/error.h"
 #include "nn/lora.h"
+#include "nn/model.h"
 #include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
@@ -33,6 +34,15 @@ Shape weight_shape(const LinearOptions& options) {
 }
 
 }  // namespace
+
+void use_fp8(Module& model, bool fp8) {
+  auto* whole = dynamic_cast<Model*>(&model);
+  Linear* logits = whole == nullptr ? nullptr : whole->logits_layer();
+  for (Module* module : model.modules()) {
+    auto* linear = dynamic_cast<Linear*>(module);
+    if (linear != nullptr && linear != logits) linear->set_fp8(fp8);
+  }
+}
 
 Tensor shared_cross_entropy(TensorRanks& ranks, const Tensor& hidden, Parameter& weight,
                             const Tensor& labels, const autograd::Weight& bias) {
@@ -116,7 +126,10 @@ Tensor Linear::plain(const Tensor& x, autograd::Activation activation) {
     const auto product = [&](TensorRanks::InRows in_rows) {
       return autograd::linear(
           x, weight_, {},
-          {.layout = options_.layout, .slices = slices_, .in_rows = std::move(in_rows)});
+          {.layout = options_.layout,
+           .slices = slices_,
+           .in_rows = std::move(in_rows),
+           .fp8 = fp8_});
     };
     const Tensor y = slices_ == nullptr ? ranks->leave_product(product) : product({});
     return bias_ ? autograd::add(y, autograd::value(own_weight(ranks, *bias_))) : y;
@@ -131,7 +144,7 @@ Tensor Linear::plain(const Tensor& x, autograd::Activation activation) {
   }
   if (options_.split == Split::none) {
     return autograd::linear(x, own_weight(ranks, weight_), own_weight(ranks, bias()),
-                            {.layout = options_.layout, .activation = activation});
+                            {.layout = options_.layout, .activation = activation, .fp8 = fp8_});
   }
   return columns(x, activation);
 }
@@ -142,7 +155,8 @@ Tensor Linear::columns(const Tensor& x, autograd::Activation activation,
                           {.layout = options_.layout,
                            .activation = activation,
                            .slices = slices_,
-                           .in_rows = std::move(in_rows)});
+                           .in_rows = std::move(in_rows),
+                           .fp8 = fp8_});
 }
 
 Tensor Linear::cross_entropy(const Tensor& x, const Tensor& labels) {

@@ -56,6 +56,8 @@ class Linear : public Module {
   Tensor cross_entropy(const Tensor& x, const Tensor& labels);
 
   const LinearOptions& options() const { return options_; }
+  // The products of forward() and of its backward pass take 8 bits from now on: autograd/ops/linear.h.
+  void set_fp8(bool fp8) { fp8_ = fp8; }
   // Throws InvalidArgument if the layer has an adapter: the weight alone is not the layer then.
   Parameter& weight();
   Parameter* bias() { return bias_ ? &*bias_ : nullptr; }
@@ -75,10 +77,15 @@ class Linear : public Module {
   Parameter weight_;
   std::optional<Parameter> bias_;
   std::shared_ptr<const autograd::LinearSlices> slices_;  // null: not fixed
+  bool fp8_ = false;
 
   friend class LoraAdapter;
   std::unique_ptr<LoraAdapter> adapter_;
 };
+
+// Products of 8 bits in all linear layers of the model but the one that makes its logits, whose dtype
+// has to be bf16, or none: Note [Products of 8 bits] in kernels/gemm.h. Adapters of LoRA keep bf16.
+void use_fp8(Module& model, bool fp8 = true);
 
 // autograd::linear_cross_entropy() of a head of which each rank has the classes of its slice of the
 // weight [V, C], and of the bias.

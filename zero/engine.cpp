@@ -15,6 +15,7 @@
 #include "autograd/remade.h"
 #include "core/error.h"
 #include "kernels/scale.h"
+#include "nn/linear.h"
 #include "optim/factory.h"
 #include "optim/schedule.h"
 #include "parallel/sequence_ranks.h"
@@ -325,10 +326,12 @@ class EvaluationScope {
 };
 
 // The model's layers and sequences are shared by the tensor and sequence ranks of a mesh, as far as
-// there are any, while it lives.
+// there are any, while it lives; and its linear layers multiply in 8 bits, if the configuration says
+// so.
 class SharedModel {
  public:
-  SharedModel(nn::Model& model, comm::World& world, const EngineConfig& config) : model_(model) {
+  SharedModel(nn::Model& model, comm::World& world, const EngineConfig& config)
+      : model_(model), fp8_(config.fp8) {
     const bool fixes_slices = config.determinism == Determinism::mesh;
     if (world.tensor() != nullptr || fixes_slices) {
       tensor_ = parallel::make_tensor_ranks(world.tensor());
@@ -341,6 +344,7 @@ class SharedModel {
       parallel::share_sequence(model, sequence_.get());
       parallel::share_tokens(model, tensor_ != nullptr && config.tensor_sequence_parallel);
       parallel::share_layers(model, tensor_.get());
+      if (fp8_) nn::use_fp8(model);
     } catch (...) {
       end();
       throw;
@@ -355,9 +359,11 @@ class SharedModel {
     parallel::share_sequence(model_, nullptr);
     parallel::share_tokens(model_, false);
     model_.share_over(nullptr);
+    if (fp8_) nn::use_fp8(model_, false);
   }
 
   nn::Model& model_;
+  bool fp8_;
   std::unique_ptr<nn::TensorRanks> tensor_;
   std::unique_ptr<nn::SequenceRanks> sequence_;
 };

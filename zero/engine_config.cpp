@@ -213,6 +213,11 @@ void validate(const EngineConfig& config) {
         "partition_activations keeps parts of inputs that are the same on all tensor ranks, and "
         "with tensor_sequence_parallel each has its own already: give one");
   check(inputs.buffer_count > 0, "activation_offload's buffer_count must be positive");
+  check(!config.fp8 || config.precision.dtype == DType::bf16,
+        "zinc.fp8 rounds to 8 bits from bf16: give \"bf16\": {\"enabled\": true}");
+  check(!config.fp8 || !config.spans_worlds(),
+        str("zinc.fp8 scales what a rank has, and \"determinism\": \"", name_of(config.determinism),
+            "\" asks for the same bits when ranks have other parts: leave one of them out"));
   if (config.spans_worlds()) {
     const std::string what = str("\"determinism\": \"", name_of(config.determinism), "\" ");
     check(gradient.reduce_algorithm == ReduceAlgorithm::ordered,

@@ -209,6 +209,8 @@ struct EngineConfig {
   AioConfig aio{};
   // Of labels in training passes: kernels/cross_entropy.h; [0, 1]. Evaluation never smooths.
   double label_smoothing = 0.0;
+  // Products of linear layers in 8 bits: nn::use_fp8(). The model's dtype is bf16.
+  bool fp8 = false;
   Determinism determinism = Determinism::run;
   PassOrder pass_order = PassOrder::horizontal;
   // What ranks that share sequences exchange around attention: nn/sequence_ranks.h.

@@ -126,7 +126,9 @@ class LinearNode final : public Node {
                         .pre_activation = {},
                         .transpose_b = options_.layout == WeightLayout::in_out,
                         .beta = adds ? 1.0 : 0.0,
-                        .activation = slope ? slope->activation : Activation::none},
+                        .activation = slope ? slope->activation : Activation::none,
+                        .a_fp8 = options_.fp8 ? Fp8::e5m2 : Fp8::none,
+                        .b_fp8 = options_.fp8 ? Fp8::e4m3 : Fp8::none},
               .a = by_inputs ? -1 : 1,
               .b = cut_of_weight(options_),
               .c = by_inputs ? 1 : -1},
@@ -156,6 +158,8 @@ class LinearNode final : public Node {
     const ConstView x_matrix = as_matrix("linear", ConstView(x.view()));
     const ConstView dz_matrix = as_matrix("linear", ConstView(dz.view()));
     const int cut = cut_of_weight(options);
+    const Fp8 of_dz = options.fp8 ? Fp8::e5m2 : Fp8::none;
+    const Fp8 of_x = options.fp8 ? Fp8::e4m3 : Fp8::none;
     gemm({.whole = {.a = out_in ? dz_matrix : x_matrix,
                     .b = out_in ? x_matrix : dz_matrix,
                     .bias = {},
@@ -163,7 +167,9 @@ class LinearNode final : public Node {
                     .c = dw.view,
                     .pre_activation = {},
                     .transpose_a = true,
-                    .beta = dw.accumulate ? 1.0 : 0.0},
+                    .beta = dw.accumulate ? 1.0 : 0.0,
+                    .a_fp8 = out_in ? of_dz : of_x,
+                    .b_fp8 = out_in ? of_x : of_dz},
           .a = cut == 0 ? 1 : -1,
           .b = cut == 1 ? 1 : -1,
           .c = cut},
@@ -177,6 +183,8 @@ void check(const Tensor& x, const Weight& weight, const Weight& bias, int64_t in
            const LinearOptions& options) {
   require(!is_cut_by_inputs(options) || (!bias && options.activation == Activation::none),
           "linear: bias and activation come behind the sum over slices of inputs");
+  require(!options.fp8 || (x.dtype() == DType::bf16 && options.slices == nullptr),
+          "linear: products of 8 bits are of bf16, and of whole layers");
   require(x.rank() >= 1 && x.dim(-1) == in, "linear: x of shape ", x.shape(),
           " must have rows of length ", in, " for ", weight);
   require(weight.dtype() == x.dtype(), "linear: the weight is ", weight.dtype(), ", x is ",
@@ -219,7 +227,9 @@ Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias,
                       .c = y_rows.narrow(0, begin, count),
                       .pre_activation = z_rows ? z_rows.narrow(0, begin, count) : View(),
                       .transpose_b = out_in,
-                      .activation = options.activation},
+                      .activation = options.activation,
+                      .a_fp8 = options.fp8 ? Fp8::e4m3 : Fp8::none,
+                      .b_fp8 = options.fp8 ? Fp8::e4m3 : Fp8::none},
             .a = by_inputs ? 1 : -1,
             .b = cut_of_weight(options),
             .c = by_inputs ? -1 : 1},

@@ -32,6 +32,9 @@ struct LinearOptions {
   using InRows =
       std::function<void(const Tensor& y, const std::function<void(int64_t, int64_t)>& make)>;
   InRows in_rows{};
+  // Operands of the three products are rounded to 8 bits: x and the weight to e4m3, the gradient of
+  // the result to e5m2 (Note [Products of 8 bits] in kernels/gemm.h). x is bf16. Not with slices.
+  bool fp8 = false;
 };
 
 // x: [..., in] f64 | f32 | bf16 | f16, rows at one stride. weight: as `layout` says; bias: [out],

@@ -15,9 +15,8 @@ void note_own_product(const MatrixProduct& p, const char* why) {
                      " runs on zinc's own kernel, which is far slower: ", why));
 }
 
-}  // namespace
-
-void run_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream) {
+// The product, and what follows it.
+LibraryAnswer run_by_library(const MatrixProduct& p, std::byte* workspace, StreamRef stream) {
   LibraryProduct product{.p = p, .workspace = workspace};
   product.p.activation = Activation::none;
   product.p.x = nullptr;
@@ -31,18 +30,32 @@ void run_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream)
     product.p.beta = 0.0;
     product.p.bias = nullptr;
     answer = run_library_product(product, stream);
-    if (answer.done) return run_epilogue(p, sum, stream);
-  } else {
-    product.d = p.pre != nullptr ? p.pre : p.c;
-    product.d_stride = p.pre != nullptr ? p.pre_stride : p.ldc;
-    answer = run_library_product(product, stream);
-    if (answer.done) {
-      if (p.activation != Activation::none) run_epilogue(p, nullptr, stream);
-      return;
-    }
+    if (answer.done) run_epilogue(p, sum, stream);
+    return answer;
   }
+  product.d = p.pre != nullptr ? p.pre : p.c;
+  product.d_stride = p.pre != nullptr ? p.pre_stride : p.ldc;
+  answer = run_library_product(product, stream);
+  if (answer.done && p.activation != Activation::none) run_epilogue(p, nullptr, stream);
+  return answer;
+}
+
+}  // namespace
+
+void run_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream) {
+  const LibraryAnswer answer = run_by_library(p, workspace, stream);
+  if (answer.done) return;
   if (answer.why_not != nullptr) note_own_product(p, answer.why_not);
   run_own_product(p, stream);
+}
+
+bool run_fp8_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream) {
+  const LibraryAnswer answer = run_by_library(p, workspace, stream);
+  if (!answer.done && answer.why_not != nullptr) {
+    note_of_device(str("the product ", p.m, " x ", p.k, " by ", p.k, " x ", p.n,
+                       " of 8 bits runs in bf16, with the same values: ", answer.why_not));
+  }
+  return answer.done;
 }
 
 }  // namespace zinc::kernels::cuda

@@ -28,6 +28,23 @@ inline int64_t workspace_bytes(const MatrixProduct& p) {
 // Queues the work. What the library does not take is one of the context's DeviceNotes.
 void run_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream);
 
+// fp8_round.cu: a matrix as codes of 8 bits, [rows, cols] or, transposed, [cols, rows], without
+// gaps.
+struct Fp8Encode {
+  ConstView x;  // [rows, cols] bf16, rows and cols > 0
+  Fp8 format = Fp8::e4m3;
+  bool transposed = false;
+  uint8_t* codes = nullptr;
+  float* largest = nullptr;  // scratch
+  float* unscale = nullptr;  // what a code's value is multiplied with
+};
+void fp8_encode(const Fp8Encode& args, StreamRef stream);
+// Whether the library and the current GPU multiply 8 bits. gemm_cublaslt.cpp, gemm_no_cublaslt.cpp.
+bool has_fp8_products();
+// The product of codes (p.a_fp8) by the library. False: it does not take it, which is one of the
+// context's DeviceNotes, and nothing was done. As run_product() else.
+bool run_fp8_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream);
+
 // gemm_kernel.cu: every product, one pass over c. Sums in the order of k.
 void run_own_product(const MatrixProduct& p, StreamRef stream);
 // The epilogue of `product` ([M, N] f32: alpha op(A) op(B)), or, where that is null, the activation

@@ -40,8 +40,8 @@ using Preference =
 using Handle = std::unique_ptr<cublasLtHandle_t, Destroyer<cublasLtHandle_t, cublasLtDestroy>>;
 
 // All that the choice of an algorithm may depend on.
-using Key = std::tuple<int64_t, int64_t, int64_t, DType, DType, bool, bool, std::array<int64_t, 8>,
-                       bool, bool, std::array<uint32_t, 4>>;
+using Key = std::tuple<int64_t, int64_t, int64_t, DType, DType, Fp8, Fp8, bool, bool,
+                       std::array<int64_t, 8>, bool, bool, std::array<uint32_t, 4>>;
 
 struct Choice {
   std::unique_ptr<cublasLtMatmulAlgo_t> algorithm;
@@ -71,6 +71,18 @@ cudaDataType_t type_of(DType dtype) {
   }
 }
 
+cudaDataType_t type_of(DType dtype, Fp8 format) {
+  switch (format) {
+    case Fp8::e4m3:
+      return CUDA_R_8F_E4M3;
+    case Fp8::e5m2:
+      return CUDA_R_8F_E5M2;
+    case Fp8::none:
+      break;
+  }
+  return type_of(dtype);
+}
+
 template <class Value>
 void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, Value value) {
   check(cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof(value)),
@@ -89,10 +101,10 @@ void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attr
 }
 
 // A stored row-major [rows, cols]: column-major [cols, rows].
-Layout layout_of(DType dtype, int64_t rows, int64_t cols, int64_t stride, int64_t batch,
+Layout layout_of(cudaDataType_t type, int64_t rows, int64_t cols, int64_t stride, int64_t batch,
                  int64_t batch_stride) {
   cublasLtMatrixLayout_t made = nullptr;
-  check(cublasLtMatrixLayoutCreate(&made, type_of(dtype), static_cast<uint64_t>(cols),
+  check(cublasLtMatrixLayoutCreate(&made, type, static_cast<uint64_t>(cols),
                                    static_cast<uint64_t>(rows), std::max(stride, cols)),
         "cublasLtMatrixLayoutCreate");
   Layout layout(made);
@@ -161,15 +173,20 @@ Call make_call(const LibraryProduct& product, const Batches& batches) {
     set(call.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
     set(call.operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, type_of(p.bias_dtype));
   }
-  const auto operand = [&](bool transposed, int64_t rows, int64_t cols, int64_t stride,
+  if (p.a_fp8 != Fp8::none) {
+    set(call.operation, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, p.b_unscale);
+    set(call.operation, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, p.a_unscale);
+  }
+  const auto operand = [&](Fp8 format, bool transposed, int64_t rows, int64_t cols, int64_t stride,
                            int64_t step) {
-    return layout_of(p.dtype, transposed ? cols : rows, transposed ? rows : cols, stride,
-                     batches.inner, step);
+    return layout_of(type_of(p.dtype, format), transposed ? cols : rows, transposed ? rows : cols,
+                     stride, batches.inner, step);
   };
-  call.a = operand(p.transpose_a, p.m, p.k, p.lda, batches.a_step);
-  call.b = operand(p.transpose_b, p.k, p.n, p.ldb, batches.b_step);
-  call.c = layout_of(p.c_dtype, p.m, p.n, p.ldc, batches.inner, batches.c_step);
-  call.d = layout_of(p.c_dtype, p.m, p.n, product.d_stride, batches.inner, batches.c_step);
+  call.a = operand(p.a_fp8, p.transpose_a, p.m, p.k, p.lda, batches.a_step);
+  call.b = operand(p.b_fp8, p.transpose_b, p.k, p.n, p.ldb, batches.b_step);
+  const cudaDataType_t type = type_of(p.c_dtype);
+  call.c = layout_of(type, p.m, p.n, p.ldc, batches.inner, batches.c_step);
+  call.d = layout_of(type, p.m, p.n, product.d_stride, batches.inner, batches.c_step);
   return call;
 }
 
@@ -225,6 +242,15 @@ Alignment alignment_of_all(const LibraryProduct& product, const Batches& batches
 
 }  // namespace
 
+// Compute capability 8.9 and later.
+bool has_fp8_products() {
+  int device = 0, major = 0, minor = 0;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
+         10 * major + minor >= 89;
+}
+
 LibraryAnswer run_library_product(const LibraryProduct& product, StreamRef stream) {
   const MatrixProduct& p = product.p;
   if (p.k == 0 || stream->kind() != StreamKind::cuda) return {};
@@ -237,6 +263,8 @@ LibraryAnswer run_library_product(const LibraryProduct& product, StreamRef strea
                 p.k,
                 p.dtype,
                 p.c_dtype,
+                p.a_fp8,
+                p.b_fp8,
                 p.transpose_a,
                 p.transpose_b,
                 {p.lda, p.ldb, p.ldc, product.d_stride, batches.inner, batches.a_step,

@@ -30,6 +30,7 @@
 #include "autograd/ops/split.h"
 #include "autograd/ops/swiglu.h"
 #include "autograd/ops/unary.h"
+#include "kernels/fp8_round.h"
 #include "tests/autograd/rank.h"
 
 namespace zinc::autograd {
@@ -114,6 +115,54 @@ TEST_F(Fused, LinearWithActivation_EqualsLinearThenActivation) {
           return Tensors{linear(in[0], in[1], in[2], {.activation = Activation::silu})};
         },
         [](In in) { return Tensors{silu(linear(in[0], in[1], in[2]))}; }, shapes, dtype, tolerance);
+  }
+}
+
+// Rounded to 8 bits.
+Tensor in_8_bits(const Tensor& x, Fp8 format) {
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  const Tensor largest = Tensor::empty({1}, DType::f32);
+  kernels::fp8_round({.x = x.view(), .format = format, .y = y.view(), .largest = largest.view()},
+                     compute_stream());
+  return y;
+}
+
+// Each of the three products, of operands that were rounded before: activations and weights to
+// e4m3, gradients to e5m2. bf16 rounds a result by 2^-9; 8 bits move it by some 2^-5.
+TEST_F(Fused, LinearOf8Bits_MultipliesRoundedOperands) {
+  const auto off = [](const Values& got, const Tensor& expected) {
+    const Values values = expected.to_vector<double>();
+    double difference = 0.0, size = 0.0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      difference += (got[i] - values[i]) * (got[i] - values[i]);
+      size += values[i] * values[i];
+    }
+    return std::sqrt(difference / size);
+  };
+  for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
+    const bool out_in = layout == WeightLayout::out_in;
+    const Shape of_weight = out_in ? Shape{24, 16} : Shape{16, 24};
+    const auto got = evaluate(
+        [&](In in) { return Tensors{linear(in[0], in[1], {}, {.layout = layout, .fp8 = true})}; },
+        {{15, 16}, of_weight}, DType::bf16);
+    const auto results = [&](Fp8 forward, Fp8 backward) {
+      const auto rounded = [](const Tensor& x, Fp8 format) {
+        return format == Fp8::none ? x : in_8_bits(x, format);
+      };
+      const Tensor x = rounded(random_tensor({15, 16}, 0, DType::bf16), forward);
+      const Tensor w = rounded(random_tensor(of_weight, 1, DType::bf16), forward);
+      const Tensor dy = rounded(random_tensor({15, 24}, 50, DType::bf16), backward);
+      const Tensor dw = out_in ? matmul(transpose(dy), x) : matmul(transpose(x), dy);
+      return Tensors{matmul(x, out_in ? transpose(w) : w), matmul(dy, out_in ? w : transpose(w)),
+                     dw};
+    };
+    const Tensors in_8 = results(Fp8::e4m3, Fp8::e5m2), in_16 = results(Fp8::none, Fp8::none);
+    const Tensors other = results(Fp8::e5m2, Fp8::e4m3);
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_LE(off(got[i], in_8[i]), 0x1p-8) << i;
+      EXPECT_GT(off(got[i], in_16[i]), 0x1p-7) << i;
+      EXPECT_GT(off(got[i], other[i]), 0x1p-7) << i;
+    }
   }
 }
 

@@ -44,6 +44,7 @@ struct Case {
   bool selective = false;  // recomputation
   bool means = false;      // of each micro-batch's own targets, which differ in number
   optim::Moments moments = optim::Moments::f32;
+  bool fp8 = false;
 };
 
 zero::EngineConfig config_of(const Case& c, bool graph) {
@@ -60,6 +61,7 @@ zero::EngineConfig config_of(const Case& c, bool graph) {
   if (c.means) config.gradient.loss_reduction = zero::LossReduction::micro_batch;
   config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1};
   config.optimizer.moments = c.moments;
+  config.fp8 = c.fp8;
   if (c.sgd) {
     config.optimizer.kind = optim::OptimizerKind::sgd;
     config.optimizer.hyper.momentum = 0.9;
@@ -202,6 +204,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "Encoder", .stage = 2, .family = Family::roberta, .dropout = 0.2},
         Case{.name = "Sgd", .sgd = true},
         Case{.name = "NarrowMoments", .dtype = DType::bf16, .moments = optim::Moments::bf16},
+        Case{.name = "EightBits", .dtype = DType::bf16, .accumulation = 2, .fp8 = true},
         Case{.name = "SharedStatesNccl", .stage = 1, .world = 2, .nccl = true},
         Case{.name = "SharedGradients", .stage = 2, .dtype = DType::bf16, .accumulation = 3},
         Case{.name = "SharedGradientsOfTwo",

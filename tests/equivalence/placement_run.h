@@ -32,12 +32,14 @@ struct Case {
   Determinism determinism = Determinism::run;
   Family family = Family::gpt2;
   optim::Moments moments = optim::Moments::f32;
+  bool fp8 = false;
 };
 
 inline EngineConfig config_of(const Case& c) {
   EngineConfig config = training_config(c.accumulation, c.dtype, c.schedule);
   config.determinism = c.determinism;
   config.optimizer.moments = c.moments;
+  config.fp8 = c.fp8;
   return config;
 }
 

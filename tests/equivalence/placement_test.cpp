@@ -63,14 +63,15 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{2, 1, DType::f32, ReduceSchedule::boundary, Determinism::run, Family::t5},
                     Case{1, 2, DType::bf16, ReduceSchedule::micro_step, Determinism::run,
                          Family::roberta},
-                    Case{.world = 2, .dtype = DType::bf16, .moments = optim::Moments::bf16}),
+                    Case{.world = 2, .dtype = DType::bf16, .moments = optim::Moments::bf16},
+                    Case{.world = 2, .accumulation = 2, .dtype = DType::bf16, .fp8 = true}),
     [](const auto& info) {
       const Case& c = info.param;
       return str(name_of(c.family), "World", c.world, "Accumulation", c.accumulation,
                  name_of(c.dtype),
                  c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
                  c.determinism == Determinism::world ? "World" : "",
-                 c.moments == optim::Moments::bf16 ? "NarrowMoments" : "");
+                 c.moments == optim::Moments::bf16 ? "NarrowMoments" : "", c.fp8 ? "Fp8" : "");
     });
 
 TEST(Placement, UpdateOfStatesThatTravelChangesNoBit) {
@@ -104,6 +105,29 @@ TEST(Placement, UpdateOfStatesThatTravelChangesNoBit) {
           << name_of(dtype) << ", moments in " << name_of(moments);
     }
   }
+}
+
+// The model multiplies in 8 bits while the engine lives, and only if it is told so.
+TEST(Placement, ProductsIn8Bits_AreTheEngines) {
+  Case c{.dtype = DType::bf16};
+  const Outcome in_16 = run(c, config_of(c), 2);
+  c.fp8 = true;
+  const Outcome in_8 = run(c, config_of(c), 2);
+  EXPECT_NE(in_8.losses, in_16.losses);
+  EXPECT_NEAR(in_8.losses.back(), in_16.losses.back(), 0x1p-4);
+  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    const auto model = make_tiny_model(c.family);
+    const auto first_loss = [&](bool fp8) {
+      EngineConfig config = config_of(c);
+      config.fp8 = fp8;
+      Engine engine(*model, config, world);
+      const Loss loss = engine.forward(make_batch(c.family, 0));
+      return loss.sum.item();
+    };
+    const double before = first_loss(false);
+    EXPECT_NE(first_loss(true), before);
+    EXPECT_EQ(first_loss(false), before);
+  });
 }
 
 // Moments in bf16 are rounded by what an element is, not by where it lies.

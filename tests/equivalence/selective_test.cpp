@@ -40,18 +40,23 @@ TEST_P(Selective, ChangesNoBitOnAnyStage) {
   EXPECT_TRUE(folder.is_empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Matrix, Selective,
-                         testing::Values(Case{2, 3, DType::f32, ReduceSchedule::micro_step},
-                                         Case{2, 2, DType::bf16, ReduceSchedule::micro_step,
-                                              Determinism::run, Family::llama},
-                                         Case{2, 2, DType::f32, ReduceSchedule::micro_step,
-                                              Determinism::run, Family::t5},
-                                         Case{2, 2, DType::bf16, ReduceSchedule::micro_step,
-                                              Determinism::run, Family::roberta}),
-                         [](const auto& info) {
-                           const Case& c = info.param;
-                           return str(name_of(c.family), "World", c.world, name_of(c.dtype));
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Matrix, Selective,
+    testing::Values(
+        Case{2, 3, DType::f32, ReduceSchedule::micro_step},
+        Case{2, 2, DType::bf16, ReduceSchedule::micro_step, Determinism::run, Family::llama},
+        Case{2, 2, DType::f32, ReduceSchedule::micro_step, Determinism::run, Family::t5},
+        Case{2, 2, DType::bf16, ReduceSchedule::micro_step, Determinism::run, Family::roberta},
+        Case{.world = 2,
+             .accumulation = 2,
+             .dtype = DType::bf16,
+             .schedule = ReduceSchedule::micro_step,
+             .family = Family::llama,
+             .fp8 = true}),
+    [](const auto& info) {
+      const Case& c = info.param;
+      return str(name_of(c.family), "World", c.world, name_of(c.dtype), c.fp8 ? "Fp8" : "");
+    });
 
 }  // namespace selective_test
 }  // namespace zinc::zero

@@ -214,6 +214,16 @@ TEST(Config, MomentsIn16BitsAreForAdam) {
   EXPECT_THROW(moments("SGD"), ConfigError);
 }
 
+TEST(Config, ProductsIn8BitsAreOfBf16AndOfOneMesh) {
+  const auto fp8 = [](const std::string& rest) {
+    return parse(with(str("\"zinc\": {\"fp8\": true", rest))).engine.fp8;
+  };
+  EXPECT_TRUE(fp8(R"(}, "bf16": {"enabled": true})"));
+  EXPECT_THROW(fp8("}"), ConfigError);
+  EXPECT_THROW(fp8(R"(}, "fp16": {"enabled": true})"), ConfigError);
+  EXPECT_THROW(fp8(R"(, "determinism": "world"}, "bf16": {"enabled": true})"), ConfigError);
+}
+
 TEST(Config, StatesThatTravelAreThoseInHostMemory) {
   const auto step = [](const std::string& device, const std::string& value) {
     return parse(with(str("\"zinc\": {\"offload_step\": \"", value,

@@ -235,6 +235,9 @@ DrawnRun draw_run(uint64_t seed) {
   if (draw.one_of("narrow_moments", {false, false, true})) {
     engine.optimizer.moments = optim::Moments::bf16;
   }
+  if (engine.precision.dtype == DType::bf16 && engine.determinism == zero::Determinism::run) {
+    engine.fp8 = draw.one_of("fp8", {false, false, true});
+  }
   if (run.config.mesh.sequence > 1) {
     engine.sequence_exchange = draw.named(
         "sequence_exchange",

@@ -87,6 +87,9 @@ Rows placement_rows() {
   using zero::GradientOffload;
   using zero::OffloadStep;
   return {
+      works("fp8", in_engine(&EngineConfig::fp8),
+            "products of linear layers take 8 bits, with a scale for each tensor; needs bf16 "
+            "(docs/training.md)"),
       works("moments",
             one_of({optim::Moments::f32, optim::Moments::bf16}, &Config::engine,
                    &EngineConfig::optimizer, &optim::OptimizerConfig::moments),
