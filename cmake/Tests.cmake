@@ -24,9 +24,11 @@ set(ZINC_TESTS_NEED_apps REQUIRED_FILES "${PROJECT_BINARY_DIR}/zinc")
 # more ranks than three, worlds of 5 to 7 ranks and four micro-steps (the rest of the matrix), every size
 # of a world (OddNumbersOfMicroSteps) or of a mean (LossScaleOfTheMean.LeavesEqualBits...), shuffled
 # placement of states (Placement.* in order; shuffled: stages, parameters, vertical steps), resident
-# weights of a second model, schedules of the attention kernel for compute capability 9.0, searches of a
-# plan that compare themselves with every candidate (the other tests of Fit, Fill, FitMesh and
-# FitPipeline), rules of this tree, which read sources. A build without a sanitizer runs them.
+# weights of a second model, parts of the matrix of meshes (other models and stages of SequenceTraining
+# and FixedSlices, the other order of PipelineOrders), schedules of the attention kernel for compute
+# capability 9.0, searches of a plan that compare themselves with every candidate (the other tests of Fit,
+# Fill, FitMesh and FitPipeline), rules of this tree, which read sources. A build without a sanitizer runs
+# them.
 set(ZINC_TESTS_UNSANITIZED "")
 if(ZINC_SANITIZE)
   list(
@@ -42,6 +44,11 @@ if(ZINC_SANITIZE)
     "*staged4_*LargeArrays*"
     "Placement.ShuffledExecutionChangesNoBit"
     "World.SizeChangesNoBit"
+    "StagesByKeys/SequenceTraining.*"
+    "WithTensorRanks/SequenceTraining.*/1?"
+    "SequenceWays.*"
+    "Models/FixedSlices.GiveTheSameBitsOnEveryMesh/1?"
+    "All/PipelineOrders.*/Interleaved"
     "*Stages.GiveTheSameBits/World5*"
     "*Stages.GiveTheSameBits/World6*"
     "*Stages.GiveTheSameBits/World7*"
