@@ -105,9 +105,11 @@ foreach(layer IN LISTS ZINC_LAYERS)
     target_compile_options(
       zinc_${layer}
       PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;--expt-relaxed-constexpr>)
-    # Sanitizers blow the vector loops up: one set of them, of any machine of the last ten years.
-    if(layer STREQUAL "kernels" AND ZINC_SANITIZE AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
-      target_compile_options(zinc_kernels PRIVATE -march=skylake)
+    # Sanitizers blow the vector loops up, and a build that is not optimised shows nothing by the others:
+    # one set of them, of any machine of the last ten years.
+    if(layer STREQUAL "kernels" AND (ZINC_SANITIZE OR ZINC_OPTIMIZE STREQUAL "-O0")
+       AND CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64")
+      target_compile_options(zinc_kernels PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-march=skylake>)
       target_compile_definitions(zinc_kernels PRIVATE HWY_COMPILE_ONLY_STATIC)
     endif()
     if(layer STREQUAL "kernels" AND ZINC_HAVE_CUDA)
