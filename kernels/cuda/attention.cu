@@ -4,6 +4,7 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "kernels/cuda/attention_kernels.h"
+#include "kernels/cuda/capability.h"
 #include "kernels/device_notes.h"
 
 namespace zinc::kernels::cuda {
@@ -26,13 +27,6 @@ bool takes_tensor_cores(const char* op, const AttentionProblem& p, const Attenti
   return false;
 }
 
-bool has_wgmma() {
-  int device = 0, major = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         major == 9;
-}
-
 // Of a problem for tensor cores. The kernel has not been timed, so it runs where a measured table
 // or a test says so.
 bool chooses_wgmma(const AttentionProblem& p, const AttentionShape& shape) {
@@ -42,7 +36,7 @@ bool chooses_wgmma(const AttentionProblem& p, const AttentionShape& shape) {
   if (slot.choice == Choice::by_table && !has_line(slot.table, AttentionPass::forward, p)) {
     return false;
   }
-  if (!takes_wgmma(p, shape) || !has_wgmma()) return false;
+  if (!takes_wgmma(p, shape) || compute_capability() / 10 != 9) return false;
   ++slot.num_runs;
   return true;
 }

@@ -15,6 +15,7 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "core/launch_times.h"
+#include "kernels/cuda/capability.h"
 #include "kernels/cuda/gemm.h"
 
 namespace zinc::kernels::cuda {
@@ -242,14 +243,7 @@ Alignment alignment_of_all(const LibraryProduct& product, const Batches& batches
 
 }  // namespace
 
-// Compute capability 8.9 and later.
-bool has_fp8_products() {
-  int device = 0, major = 0, minor = 0;
-  return cudaGetDevice(&device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
-         cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess &&
-         10 * major + minor >= 89;
-}
+bool has_fp8_products() { return compute_capability() >= 89; }
 
 LibraryAnswer run_library_product(const LibraryProduct& product, StreamRef stream) {
   const MatrixProduct& p = product.p;

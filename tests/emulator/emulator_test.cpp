@@ -15,29 +15,13 @@
 #include "kernels/cuda/shared.h"
 #include "kernels/cuda/tensor_core.h"
 #include "kernels/cuda/warp.h"
+#include "tests/emulator/seeded_runs.h"
 
 namespace zinc::emulator {
 namespace emulator_test {
 
 using kernels::cuda::kFullWarp;
 using testing::HasSubstr;
-
-constexpr int kSeeds = 20;
-
-// What went wrong under each seed: a Fault's message, or "wrong values"; empty strings are good
-// runs.
-std::vector<std::string> failures(const std::function<bool()>& run_and_check) {
-  std::vector<std::string> result;
-  for (int seed = 0; seed < kSeeds; ++seed) {
-    set_seed(static_cast<uint64_t>(seed));
-    try {
-      if (!run_and_check()) result.emplace_back("wrong values");
-    } catch (const Fault& fault) {
-      result.emplace_back(fault.what());
-    }
-  }
-  return result;
-}
 
 // Thread i writes its number and reads its neighbour's.
 std::vector<std::string> exchange(bool with_barrier) {

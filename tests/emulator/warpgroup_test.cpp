@@ -12,6 +12,7 @@
 #include "kernels/cuda/bulk_copy.h"
 #include "kernels/cuda/shared.h"
 #include "kernels/cuda/warpgroup.h"
+#include "tests/emulator/seeded_runs.h"
 
 namespace zinc::emulator {
 namespace warpgroup_test {
@@ -29,23 +30,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-constexpr int kSeeds = 20;
 constexpr int kColumns = 64;  // of a tile: 128 bytes
 constexpr size_t kTileBytes = kColumns * kColumns * 2;
-
-// A Fault's message, or "wrong values", of each seed under which a run is not right.
-std::vector<std::string> failures(const std::function<bool()>& run_and_check) {
-  std::vector<std::string> result;
-  for (int seed = 0; seed < kSeeds; ++seed) {
-    set_seed(static_cast<uint64_t>(seed));
-    try {
-      if (!run_and_check()) result.emplace_back("wrong values");
-    } catch (const Fault& fault) {
-      result.emplace_back(fault.what());
-    }
-  }
-  return result;
-}
 
 // [rows, 64] of whole numbers from -4 to 4: products of 64 are exact in any order.
 struct Matrix {
@@ -246,7 +232,6 @@ TEST(BulkCopy, SwizzleMovesChunksWithinARow) {
 }
 
 TEST(BulkCopy, MapsThatADriverRefuses) {
-  std::vector<bf16> values(4096);
   const auto encode = [&](size_t first, cuuint64_t stride, cuuint32_t columns, cuuint32_t rows) {
     const cuuint64_t extents[] = {64, 8, 1, 1}, strides[] = {stride, stride, stride};
     const cuuint32_t box[] = {columns, rows, 1, 1}, each[] = {1, 1, 1, 1};

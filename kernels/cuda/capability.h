@@ -1,0 +1,18 @@
+// kernels/cuda/capability.h: what the calling thread's GPU can do.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace zinc::kernels::cuda {
+
+// Compute capability of the current device, as in 90 for 9.0; 0 where it does not say. Cheap.
+inline int compute_capability() {
+  int device = 0, major = 0, minor = 0;
+  const bool is_known =
+      cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess;
+  return is_known ? 10 * major + minor : 0;
+}
+
+}  // namespace zinc::kernels::cuda
