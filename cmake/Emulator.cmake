@@ -7,7 +7,7 @@ set(ZINC_EMULATED_SUITES
     "Fp8Round.*" "Unary*" "Binary*" "Compare.*" "Select.*" "Argmax.*" "Cumsum.*" "FlatIndex.*" "Sort.*" "Gelu*" "SwiGlu*" "Scale.*" "Accumulate.*" "Reduce*" "TreeSum.*" "ChunkTreeSum.*"
     "RmsNorm*" "LayerNorm*" "ResidualNorm.*" "*SoftmaxOf.*" "Softmax.*" "*CrossEntropyOf.*"
     "CrossEntropy.*" "*HeadOf.*" "LinearCrossEntropy.*" "AdamW.*" "Sgd.*" "FiniteNorm.*" "*GemmO*"
-    "Gemm.*" "BatchedGemm.*" "IndexFault.*" "Attention*" "*AttentionOver.EveryType*" "*AttentionWgmma*" "Fp8Encode.*")
+    "Gemm.*" "BatchedGemm.*" "IndexFault.*" "Attention*" "*AttentionOver.EveryType*" "*AttentionWgmma*" "*GemmW*" "Fp8Encode.*")
 # Of those: large products, whose schedules a test of its own covers; heads of many classes.
 set(ZINC_EMULATED_EXCEPT "Gemm.Bits_DoNotDependOnThreads" "LinearCrossEntropy.SeveralChunks*"
                          "LinearCrossEntropy.LogitsOfTheWholeBatch*")

@@ -56,6 +56,7 @@ if(ZINC_SANITIZE)
     "*NormBackward.ShortFloats_AreTheF64ResultOfTheRoundedArguments"
     "AttentionLibraryOnDevice.ALibraryThatForgetsAMaskIsFound"
     "*AttentionWgmma.GivesTheSameBitsUnderEverySchedule*"
+    "*GemmWgmma.GivesTheSameBitsUnderEverySchedule*"
     "*Stage3Of.ResidentWeightsChangeNoBit/T5"
     "LossScaleOfTheMean.SkipsTheSameStepAtAnyNumberOfTokens"
     "*ThisTreeRule.*"

@@ -25,6 +25,7 @@
 
 #include "core/stream.h"
 #include "kernels/attention_problem.h"
+#include "kernels/wgmma_use.h"
 
 namespace zinc::kernels {
 
@@ -174,8 +175,7 @@ class LibraryAttention {
 
 // The context's slot: which of our own forward kernels runs where both can.
 struct WgmmaAttention {
-  enum class Choice : uint8_t { by_table, never, always };
-  Choice choice = Choice::by_table;
+  WgmmaUse use = WgmmaUse::by_table;
   std::span<const AttentionRule> table = wgmma_table();
   int64_t num_runs = 0;  // problems that the kernel has taken
 };

@@ -5,6 +5,7 @@
 #include "kernels/checks.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/fp8_round.h"
+#include "kernels/gemm_choice.h"
 #include "kernels/launch.h"
 #include "kernels/matrix_product.h"
 
@@ -230,7 +231,8 @@ void gemm(const Gemm& args, StreamRef stream) {
     return gemm(rounded, stream);
   }
   dispatch(p, "gemm", cost(args), stream);
-  if (device.meta && args.activation != Activation::none) {
+  if (device.meta && args.activation != Activation::none &&
+      !(device.is_cuda() && choose_gemm(p).wgmma)) {
     note_kernel("gemm_epilogue", epilogue_cost(args), device, stream);
   }
 }

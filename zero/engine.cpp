@@ -14,6 +14,8 @@
 #include "autograd/recompute.h"
 #include "autograd/remade.h"
 #include "core/error.h"
+#include "kernels/attention_library.h"
+#include "kernels/gemm_choice.h"
 #include "kernels/scale.h"
 #include "nn/linear.h"
 #include "optim/factory.h"
@@ -325,6 +327,28 @@ class EvaluationScope {
   bool training_;
 };
 
+// Which kernels the context takes while an engine lives, if the configuration says so.
+class ChosenKernels {
+ public:
+  ChosenKernels(Context& context, kernels::WgmmaUse use)
+      : gemm_(context.slot<kernels::GemmChoice>().use),
+        attention_(context.slot<kernels::WgmmaAttention>().use),
+        gemm_before_(gemm_),
+        attention_before_(attention_) {
+    if (use != kernels::WgmmaUse::by_table) gemm_ = attention_ = use;
+  }
+  ~ChosenKernels() {
+    gemm_ = gemm_before_;
+    attention_ = attention_before_;
+  }
+  ChosenKernels(const ChosenKernels&) = delete;
+  ChosenKernels& operator=(const ChosenKernels&) = delete;
+
+ private:
+  kernels::WgmmaUse &gemm_, &attention_;
+  kernels::WgmmaUse gemm_before_, attention_before_;
+};
+
 // The model's layers and sequences are shared by the tensor and sequence ranks of a mesh, as far as
 // there are any, while it lives; and its linear layers multiply in 8 bits, if the configuration says
 // so.
@@ -385,6 +409,7 @@ class Engine::Impl {
         is_clients_(options.optimizer != nullptr),
         optimizer_(choose_optimizer(config_, options, context_.random().seed())),
         shared_(model, world, config_),
+        kernels_(context_, config_.wgmma),
         example_(example_of(model, config_, config.batch.sequence > 0, options)),
         cut_(prepare_model(model, config_, world, example_)),
         groups_(groups_of(model, config_, world_.size(), cut_.get())),
@@ -764,6 +789,7 @@ class Engine::Impl {
   const bool is_clients_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   SharedModel shared_;
+  ChosenKernels kernels_;
   const ExampleBatch example_;
   const std::unique_ptr<PipelineCut> cut_;  // null: this rank has all of the model
   std::vector<ShardGroup> groups_;

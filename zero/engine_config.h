@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "core/dtype.h"
+#include "kernels/wgmma_use.h"
 #include "nn/sequence_ranks.h"
 #include "optim/loss_scale_config.h"
 #include "optim/optimizer_config.h"
@@ -211,6 +212,8 @@ struct EngineConfig {
   double label_smoothing = 0.0;
   // Products of linear layers in 8 bits: nn::use_fp8(). The model's dtype is bf16.
   bool fp8 = false;
+  // Our own kernels for compute capability 9.0, of attention's forward and of matrix products.
+  kernels::WgmmaUse wgmma = kernels::WgmmaUse::by_table;
   Determinism determinism = Determinism::run;
   PassOrder pass_order = PassOrder::horizontal;
   // What ranks that share sequences exchange around attention: nn/sequence_ranks.h.

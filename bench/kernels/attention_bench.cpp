@@ -159,25 +159,25 @@ Instance make_library_instance(const Case& c, DType dtype, Pass pass, Context& c
   return {.run = run, .verify = {}};
 }
 
-// Forward by our own kernel `choice`, which must take it.
-Instance make_own_forward(const Case& c, DType dtype, kernels::WgmmaAttention::Choice choice,
+// Forward by one of our own kernels, which must take it.
+Instance make_own_forward(const Case& c, DType dtype, kernels::WgmmaUse use,
                           Context& context) {
-  using Choice = kernels::WgmmaAttention::Choice;
+  using Use = kernels::WgmmaUse;
   const Tensors tensors(c, dtype, Array::uniform(Qkv::shape(c), dtype, -2, 2, 1),
                         Array::uniform({c.B, c.T, c.H, c.D}, dtype, -1, 1, 2));
   auto& kernel = context.slot<kernels::WgmmaAttention>();
   auto& library = context.slot<kernels::LibraryAttention>();
-  const auto run = [&kernel, &library, tensors, choice, stream = context.compute()] {
-    const Choice before = std::exchange(kernel.choice, choice);
+  const auto run = [&kernel, &library, tensors, use, stream = context.compute()] {
+    const Use before = std::exchange(kernel.use, use);
     const kernels::AttentionChoice asked = library.choice();
     library.choose(kernels::AttentionChoice::own);
     kernels::attention_forward(tensors.forward(), stream);
     library.choose(asked);
-    kernel.choice = before;
+    kernel.use = before;
   };
   const int64_t runs = kernel.num_runs;
   run();
-  if (choice == Choice::always && kernel.num_runs == runs) {
+  if (use == Use::always && kernel.num_runs == runs) {
     throw CudaError("the kernel for compute capability 9.0 does not take this");
   }
   return {.run = run, .verify = [=] { return verify(tensors, dtype, Pass::forward); }};
@@ -224,7 +224,7 @@ kernels::Cost cost_of(const Case& c, DType dtype, Pass pass) {
 
 // Our two forward kernels beside each other.
 void add_own_forward(Registry& registry, const Case& c, DType dtype) {
-  using Choice = kernels::WgmmaAttention::Choice;
+  using Use = kernels::WgmmaUse;
   const int64_t features = c.H * c.D;
   registry.add({.op = "attention_kernels",
                 .pass = "forward",
@@ -235,12 +235,12 @@ void add_own_forward(Registry& registry, const Case& c, DType dtype) {
                 .ceiling = Ceiling::gemm(c.B * c.T, features, features, dtype, false, true),
                 .make =
                     [c, dtype](Context& context) {
-                      return make_own_forward(c, dtype, Choice::never, context);
+                      return make_own_forward(c, dtype, Use::never, context);
                     },
                 .baseline = "wgmma",
                 .make_baseline =
                     [c, dtype](Context& context) {
-                      return make_own_forward(c, dtype, Choice::always, context);
+                      return make_own_forward(c, dtype, Use::always, context);
                     }});
 }
 

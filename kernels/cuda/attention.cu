@@ -31,9 +31,8 @@ bool takes_tensor_cores(const char* op, const AttentionProblem& p, const Attenti
 // or a test says so.
 bool chooses_wgmma(const AttentionProblem& p, const AttentionShape& shape) {
   auto& slot = Context::current().slot<WgmmaAttention>();
-  using Choice = WgmmaAttention::Choice;
-  if (slot.choice == Choice::never) return false;
-  if (slot.choice == Choice::by_table && !has_line(slot.table, AttentionPass::forward, p)) {
+  if (slot.use == WgmmaUse::never) return false;
+  if (slot.use == WgmmaUse::by_table && !has_line(slot.table, AttentionPass::forward, p)) {
     return false;
   }
   if (!takes_wgmma(p, shape) || compute_capability() / 10 != 9) return false;

@@ -15,4 +15,13 @@ inline int compute_capability() {
   return is_known ? 10 * major + minor : 0;
 }
 
+// Of the current device; 1 where it does not say.
+inline int multiprocessors() {
+  int device = 0, count = 0;
+  const bool is_known =
+      cudaGetDevice(&device) == cudaSuccess &&
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) == cudaSuccess;
+  return is_known && count > 0 ? count : 1;
+}
+
 }  // namespace zinc::kernels::cuda

@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "kernels/device_notes.h"
+#include "kernels/gemm_choice.h"
 
 namespace zinc::kernels::cuda {
 namespace {
@@ -16,8 +17,9 @@ void note_own_product(const MatrixProduct& p, const char* why) {
 }
 
 // The product, and what follows it.
-LibraryAnswer run_by_library(const MatrixProduct& p, std::byte* workspace, StreamRef stream) {
-  LibraryProduct product{.p = p, .workspace = workspace};
+LibraryAnswer run_by_library(const MatrixProduct& p, int proposal, std::byte* workspace,
+                             StreamRef stream) {
+  LibraryProduct product{.p = p, .workspace = workspace, .proposal = proposal};
   product.p.activation = Activation::none;
   product.p.x = nullptr;
   product.p.pre = nullptr;
@@ -30,27 +32,29 @@ LibraryAnswer run_by_library(const MatrixProduct& p, std::byte* workspace, Strea
     product.p.beta = 0.0;
     product.p.bias = nullptr;
     answer = run_library_product(product, stream);
-    if (answer.done) run_epilogue(p, sum, stream);
+    if (answer.done) run_epilogue(p, sum, 1, stream);
     return answer;
   }
   product.d = p.pre != nullptr ? p.pre : p.c;
   product.d_stride = p.pre != nullptr ? p.pre_stride : p.ldc;
   answer = run_library_product(product, stream);
-  if (answer.done && p.activation != Activation::none) run_epilogue(p, nullptr, stream);
+  if (answer.done && p.activation != Activation::none) run_epilogue(p, nullptr, 1, stream);
   return answer;
 }
 
 }  // namespace
 
 void run_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream) {
-  const LibraryAnswer answer = run_by_library(p, workspace, stream);
+  const ChosenGemm chosen = choose_gemm(p);
+  if (chosen.wgmma && run_wgmma_product(p, workspace, stream)) return;
+  const LibraryAnswer answer = run_by_library(p, chosen.proposal, workspace, stream);
   if (answer.done) return;
   if (answer.why_not != nullptr) note_own_product(p, answer.why_not);
   run_own_product(p, stream);
 }
 
 bool run_fp8_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream) {
-  const LibraryAnswer answer = run_by_library(p, workspace, stream);
+  const LibraryAnswer answer = run_by_library(p, choose_gemm(p).proposal, workspace, stream);
   if (!answer.done && answer.why_not != nullptr) {
     note_of_device(str("the product ", p.m, " x ", p.k, " by ", p.k, " x ", p.n,
                        " of 8 bits runs in bf16, with the same values: ", answer.why_not));

@@ -1,5 +1,5 @@
-// kernels/cuda/gemm.h: matrix products on a GPU, once checked: the library where it takes the
-// product, kernels of our own for the rest.
+// kernels/cuda/gemm.h: matrix products on a GPU, once checked: who kernels/gemm_choice.h says, and
+// a kernel of our own for what the library does not take.
 #pragma once
 
 #include <cstddef>
@@ -47,9 +47,12 @@ bool run_fp8_product(const MatrixProduct& p, std::byte* workspace, StreamRef str
 
 // gemm_kernel.cu: every product, one pass over c. Sums in the order of k.
 void run_own_product(const MatrixProduct& p, StreamRef stream);
-// The epilogue of `product` ([M, N] f32: alpha op(A) op(B)), or, where that is null, the activation
-// of what c or pre_activation holds.
-void run_epilogue(const MatrixProduct& p, const float* product, StreamRef stream);
+// The epilogue of `product` ([parts, M, N] f32, whose sum is alpha op(A) op(B)), or, where that is
+// null, the activation of what c or pre_activation holds.
+void run_epilogue(const MatrixProduct& p, const float* product, int parts, StreamRef stream);
+// gemm_wgmma.cu: what choose_gemm() gives to it. False: the GPU is none of compute capability 9.0,
+// and nothing was done. As run_product() else.
+bool run_wgmma_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream);
 
 // The library's part of a product.
 struct LibraryProduct {
@@ -57,6 +60,7 @@ struct LibraryProduct {
   void* d = nullptr;  // receives z; c is added where beta is not 0
   int64_t d_stride = 0;
   std::byte* workspace = nullptr;  // kLibraryWorkspaceBytes
+  int proposal = 0;                // which of the heuristic's, the best first
 };
 struct LibraryAnswer {
   bool done = false;              // the work is queued; else nothing was done

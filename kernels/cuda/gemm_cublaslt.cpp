@@ -2,15 +2,17 @@
 // is, read that way, C^T = B^T A^T, so that the library's first operand is b, its m is our n, and
 // its bias, one number per row, is ours, one per column.
 //
-// An algorithm is the heuristic's first choice within kLibraryWorkspaceBytes, asked once per kind
-// of product and kept: the same in every run with this GPU and library. Split sums are allowed in
-// f32 alone, so that a result is rounded once.
+// An algorithm is the heuristic's first choice within kLibraryWorkspaceBytes, or another of its
+// proposals by table (kernels/gemm_choice.h), asked once per kind of product and kept: the same in
+// every run with this GPU and library. Split sums are allowed in f32 alone, so that a result is
+// rounded once.
 #include <cublasLt.h>
 
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <tuple>
+#include <vector>
 
 #include "core/context.h"
 #include "core/error.h"
@@ -42,7 +44,7 @@ using Handle = std::unique_ptr<cublasLtHandle_t, Destroyer<cublasLtHandle_t, cub
 
 // All that the choice of an algorithm may depend on.
 using Key = std::tuple<int64_t, int64_t, int64_t, DType, DType, Fp8, Fp8, bool, bool,
-                       std::array<int64_t, 8>, bool, bool, std::array<uint32_t, 4>>;
+                       std::array<int64_t, 8>, bool, bool, std::array<uint32_t, 4>, int>;
 
 struct Choice {
   std::unique_ptr<cublasLtMatmulAlgo_t> algorithm;
@@ -191,7 +193,9 @@ Call make_call(const LibraryProduct& product, const Batches& batches) {
   return call;
 }
 
-Choice choose(const Library& library, const Call& call, const std::array<uint32_t, 4>& alignment) {
+// The heuristic's last proposal, where it has fewer than `proposal` + 1.
+Choice choose(const Library& library, const Call& call, const std::array<uint32_t, 4>& alignment,
+              int proposal) {
   cublasLtMatmulPreference_t made = nullptr;
   check(cublasLtMatmulPreferenceCreate(&made), "cublasLtMatmulPreferenceCreate");
   const Preference preference(made);
@@ -203,18 +207,22 @@ Choice choose(const Library& library, const Call& call, const std::array<uint32_
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment[0]);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment[2]);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment[3]);
-  cublasLtMatmulHeuristicResult_t result{};
+  std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(proposal) + 1);
   int found = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       library.handle.get(), call.operation.get(), call.b.get(), call.a.get(), call.c.get(),
-      call.d.get(), preference.get(), 1, &result, &found);
+      call.d.get(), preference.get(), proposal + 1, results.data(), &found);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
     return {.algorithm = nullptr, .why_not = cublasLtGetStatusString(status)};
   }
   check(status, "cublasLtMatmulAlgoGetHeuristic");
-  if (found == 0 || result.state != CUBLAS_STATUS_SUCCESS) {
+  while (found > 0 && results[static_cast<size_t>(found) - 1].state != CUBLAS_STATUS_SUCCESS) {
+    --found;
+  }
+  if (found == 0) {
     return {.algorithm = nullptr, .why_not = "cuBLASLt proposes no algorithm within 32 MiB"};
   }
+  const cublasLtMatmulHeuristicResult_t& result = results[static_cast<size_t>(found) - 1];
   return {.algorithm = std::make_unique<cublasLtMatmulAlgo_t>(result.algo), .why_not = nullptr};
 }
 
@@ -265,11 +273,12 @@ LibraryAnswer run_library_product(const LibraryProduct& product, StreamRef strea
                  batches.b_step, batches.c_step},
                 p.bias != nullptr,
                 in_place,
-                alignment};
+                alignment,
+                product.proposal};
   const Call call = make_call(product, batches);
   auto found = library.chosen.find(key);
   if (found == library.chosen.end()) {
-    found = library.chosen.emplace(key, choose(library, call, alignment)).first;
+    found = library.chosen.emplace(key, choose(library, call, alignment, product.proposal)).first;
   }
   const Choice& choice = found->second;
   if (choice.algorithm == nullptr) return {.done = false, .why_not = choice.why_not};

@@ -4,9 +4,8 @@
 // moved: a read once per 64 columns, b once per 64 rows; c once. What an epilogue does to the
 // result of cuBLASLt is a pass of its own, 16 bytes at a time: what it reads and writes once.
 #include "core/error.h"
-#include "kernels/cuda/activation.h"
-#include "kernels/cuda/elementwise.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/gemm_epilogue.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/shared.h"
 
@@ -19,44 +18,6 @@ constexpr int kEach = 8;    // rows and columns of a thread
 constexpr int kSide = kTile / kEach;
 constexpr int kThreads = kSide * kSide;
 constexpr int64_t kMaxBatches = 65535;  // of one launch; a block goes on with more
-
-template <class T>
-__device__ __forceinline__ float value_of(Activation kind, float z) {
-  switch (kind) {
-    case Activation::gelu_tanh:
-      return GeluTanh<T>::value(z);
-    case Activation::gelu_erf:
-      return GeluErf::value(z);
-    case Activation::silu:
-      return Silu<T>::value(z);
-    case Activation::none:
-      break;
-  }
-  return z;
-}
-
-template <class T>
-__device__ __forceinline__ float slope_of(Activation kind, float x) {
-  switch (kind) {
-    case Activation::gelu_tanh:
-      return GeluTanh<T>::slope(x);
-    case Activation::gelu_erf:
-      return GeluErf::slope(x);
-    case Activation::silu:
-      return Silu<T>::slope(x);
-    case Activation::none:
-      break;
-  }
-  return 1.0f;
-}
-
-// Of z, rounded: Note [Rounding of the pre-activation] in kernels/gemm.h. `x`: of activation_input.
-template <class TC>
-__device__ __forceinline__ float activated(const MatrixProduct& p, TC z, TC x) {
-  const auto value = static_cast<float>(z);
-  if (p.x != nullptr) return value * slope_of<TC>(p.activation, static_cast<float>(x));
-  return value_of<TC>(p.activation, value);
-}
 
 // Element (i, j) of a product whose alpha op(A) op(B) is `sum`.
 template <class T, class TC>
@@ -71,7 +32,8 @@ __device__ __forceinline__ void finish(const MatrixProduct& p, TC* c, int64_t i,
   }
   const TC z(sum);
   if (p.pre != nullptr) static_cast<TC*>(p.pre)[i * p.pre_stride + j] = z;
-  const TC x = p.x != nullptr ? static_cast<const TC*>(p.x)[i * p.x_stride + j] : TC();
+  const float x =
+      p.x != nullptr ? static_cast<float>(static_cast<const TC*>(p.x)[i * p.x_stride + j]) : 0.0f;
   c[i * p.ldc + j] = TC(activated(p, z, x));
 }
 
@@ -143,42 +105,23 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// z of a pack of row i: alpha op(A) op(B), of which `product` holds a row after the other, with the
-// rest of the sum.
-template <class T, class TC, int kCount, class Aligned>
-__device__ __forceinline__ Pack<TC, kCount> sum_of_parts(const MatrixProduct& p,
-                                                         const float* product, int64_t i,
-                                                         int64_t first, Aligned aligned) {
-  float sum[kCount];
+// A pack of row i of alpha op(A) op(B), whose `parts` lie a matrix after the other, without gaps.
+template <int kCount, class Aligned>
+__device__ __forceinline__ void add_parts(const MatrixProduct& p, const float* product, int parts,
+                                          int64_t i, int64_t first, Aligned aligned,
+                                          float (&sum)[kCount]) {
   load_floats(product + i * p.n, first, p.n, aligned, sum);
-  if (p.beta != 0.0) {
-    float before[kCount];
-    load_floats(static_cast<const TC*>(p.c) + i * p.ldc, first, p.n, aligned, before);
+  for (int part = 1; part < parts; ++part) {
+    float more[kCount];
+    load_floats(product + (part * p.m + i) * p.n, first, p.n, aligned, more);
 #pragma unroll
-    for (int e = 0; e < kCount; ++e) sum[e] += static_cast<float>(p.beta) * before[e];
+    for (int e = 0; e < kCount; ++e) sum[e] += more[e];
   }
-  if (p.bias != nullptr) {
-    float bias[kCount];
-    if (p.bias_dtype == DType::f32) {
-      load_floats(static_cast<const float*>(p.bias), first, p.n, aligned, bias);
-    } else {
-      load_floats(static_cast<const T*>(p.bias), first, p.n, aligned, bias);
-    }
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) sum[e] += bias[e];
-  }
-  Pack<TC, kCount> z;
-#pragma unroll
-  for (int e = 0; e < kCount; ++e) z.at[e] = TC(sum[e]);
-  if (p.pre != nullptr) {
-    store_part(static_cast<TC*>(p.pre) + i * p.pre_stride, first, p.n, aligned, z);
-  }
-  return z;
 }
 
 template <class T, class TC, class Aligned>
 __global__ void __launch_bounds__(kMapThreads)
-    epilogue_kernel(MatrixProduct p, const float* product, Aligned aligned) {
+    epilogue_kernel(MatrixProduct p, const float* product, int parts, Aligned aligned) {
   constexpr int kCount = kPack<TC>;
   TC* c = static_cast<TC*>(p.c);
   const int64_t per_row = (p.n + kCount - 1) / kCount;
@@ -189,20 +132,16 @@ __global__ void __launch_bounds__(kMapThreads)
     const int64_t first = (item - i * per_row) * kCount;
     Pack<TC, kCount> z;
     if (product != nullptr) {
-      z = sum_of_parts<T, TC, kCount>(p, product, i, first, aligned);
+      float sum[kCount];
+      add_parts(p, product, parts, i, first, aligned, sum);
+      z = rounded_sum<T, TC>(p, sum, i, first, aligned);
+      store_pre_activation(p, z, i, first, aligned);
     } else {
       const TC* from =
           p.pre != nullptr ? static_cast<const TC*>(p.pre) + i * p.pre_stride : c + i * p.ldc;
       z = load_part<kCount>(from, first, p.n, aligned);
     }
-    Pack<TC, kCount> x{};
-    float values[kCount];
-    if (p.x != nullptr) {
-      x = load_part<kCount>(static_cast<const TC*>(p.x) + i * p.x_stride, first, p.n, aligned);
-    }
-#pragma unroll
-    for (int e = 0; e < kCount; ++e) values[e] = activated(p, z.at[e], x.at[e]);
-    store_rounded(c + i * p.ldc, first, p.n, aligned, values);
+    activate(p, z, i, first, aligned);
   }
 }
 
@@ -257,7 +196,8 @@ void run_own_product(const MatrixProduct& p, StreamRef stream) {
   });
 }
 
-void run_epilogue(const MatrixProduct& product_of, const float* product, StreamRef stream) {
+void run_epilogue(const MatrixProduct& product_of, const float* product, int parts,
+                  StreamRef stream) {
   const MatrixProduct p = merged_rows(product_of);
   dispatch_product(p, [&]<class T, class TC>() {
     const int64_t items = p.m * packs_of(p.n, kPack<TC>);
@@ -265,7 +205,7 @@ void run_epilogue(const MatrixProduct& product_of, const float* product, StreamR
     dispatch_whole_packs(
         p.n, kPack<TC>, is_aligned_for_epilogue(p, product), [&]<class Aligned>(Aligned aligned) {
           launch(epilogue_kernel<T, TC, Aligned>, dim3(static_cast<unsigned>(blocks)),
-                 dim3(kMapThreads), 0, stream, p, product, aligned);
+                 dim3(kMapThreads), 0, stream, p, product, parts, aligned);
         });
   });
 }

@@ -36,7 +36,9 @@ CUtensorMap make_tensor_map(const TiledTensor& tensor) {
     extents[d] = static_cast<cuuint64_t>(tensor.extent[d]);
     if (d == 0) continue;
     // The stride of a single element says nothing, and may be one that a map refuses.
-    const int64_t elements = tensor.extent[d] == 1 ? tensor.extent[0] : tensor.stride[d];
+    constexpr int64_t kUnit = 8;  // 16 bytes
+    const int64_t whole = (tensor.extent[0] + kUnit - 1) / kUnit * kUnit;
+    const int64_t elements = tensor.extent[d] == 1 ? whole : tensor.stride[d];
     strides[d - 1] = static_cast<cuuint64_t>(elements * size_of(tensor.dtype));
   }
   const std::array<cuuint32_t, kRank> box{kBoxColumns, static_cast<cuuint32_t>(tensor.rows), 1, 1};

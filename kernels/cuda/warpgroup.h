@@ -27,7 +27,7 @@ inline constexpr int kWarpgroup = 128;
 // are several such tiles. A descriptor names a part of it: bits 0-13 the address, 16-29 the bytes
 // to the next 64 columns, 32-45 those to the next eight rows, each in units of 16, and in bits
 // 62-63 the swizzle (PTX ISA, "Matrix descriptor"). `elements`: of a row, multiples of 16; for a
-// tile whose rows are the k of a right operand, multiples of 16 rows of 64.
+// tile whose rows are the k of an operand, multiples of 16 rows of 64.
 __device__ __forceinline__ uint64_t tile_descriptor(const void* tile, int elements,
                                                     uint32_t bytes_to_next_columns = 0) {
   constexpr uint64_t kSwizzle128 = uint64_t{1} << 62;
@@ -126,9 +126,10 @@ __device__ __forceinline__ void set_registers() {
 #define ZINC_WGMMA_64(type) \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n" \
                "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " \
-               ZINC_SUM_NAMES_64 "%32, %33, p, 1, 1, 0, %35;\n}" \
+               ZINC_SUM_NAMES_64 "%32, %33, p, 1, 1, %35, %36;\n}" \
                : ZINC_SUMS_64 \
-               : "l"(a), "l"(b), "r"(adds ? 1 : 0), "n"(kByRows ? 1 : 0))
+               : "l"(a), "l"(b), "r"(adds ? 1 : 0), "n"(kLeftByRows ? 1 : 0), \
+                 "n"(kByRows ? 1 : 0))
 #define ZINC_WGMMA_64_OF_REGISTERS(type) \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n" \
                "wgmma.mma_async.sync.aligned.m64n64k16.f32." type "." type " " \
@@ -138,9 +139,10 @@ __device__ __forceinline__ void set_registers() {
 #define ZINC_WGMMA_128(type) \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n" \
                "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " " \
-               ZINC_SUM_NAMES_128 "%64, %65, p, 1, 1, 0, %67;\n}" \
+               ZINC_SUM_NAMES_128 "%64, %65, p, 1, 1, %67, %68;\n}" \
                : ZINC_SUMS_128 \
-               : "l"(a), "l"(b), "r"(adds ? 1 : 0), "n"(kByRows ? 1 : 0))
+               : "l"(a), "l"(b), "r"(adds ? 1 : 0), "n"(kLeftByRows ? 1 : 0), \
+                 "n"(kByRows ? 1 : 0))
 #define ZINC_WGMMA_128_OF_REGISTERS(type) \
   asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n" \
                "wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " " \
@@ -148,7 +150,7 @@ __device__ __forceinline__ void set_registers() {
                : ZINC_SUMS_128 \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(adds ? 1 : 0), "n"(kByRows ? 1 : 0))
 
-template <class T, bool kByRows>
+template <class T, bool kByRows, bool kLeftByRows>
 __device__ __forceinline__ void wgmma(float (&sum)[8][4], uint64_t a, uint64_t b, bool adds) {
 #if ZINC_HAS_SM90
   if constexpr (std::is_same_v<T, bf16>) {
@@ -158,7 +160,7 @@ __device__ __forceinline__ void wgmma(float (&sum)[8][4], uint64_t a, uint64_t b
   }
 #endif
 }
-template <class T, bool kByRows>
+template <class T, bool kByRows, bool kLeftByRows>
 __device__ __forceinline__ void wgmma(float (&sum)[8][4], const uint32_t (&a)[4], uint64_t b, bool adds) {
 #if ZINC_HAS_SM90
   if constexpr (std::is_same_v<T, bf16>) {
@@ -168,7 +170,7 @@ __device__ __forceinline__ void wgmma(float (&sum)[8][4], const uint32_t (&a)[4]
   }
 #endif
 }
-template <class T, bool kByRows>
+template <class T, bool kByRows, bool kLeftByRows>
 __device__ __forceinline__ void wgmma(float (&sum)[16][4], uint64_t a, uint64_t b, bool adds) {
 #if ZINC_HAS_SM90
   if constexpr (std::is_same_v<T, bf16>) {
@@ -178,7 +180,7 @@ __device__ __forceinline__ void wgmma(float (&sum)[16][4], uint64_t a, uint64_t 
   }
 #endif
 }
-template <class T, bool kByRows>
+template <class T, bool kByRows, bool kLeftByRows>
 __device__ __forceinline__ void wgmma(float (&sum)[16][4], const uint32_t (&a)[4], uint64_t b, bool adds) {
 #if ZINC_HAS_SM90
   if constexpr (std::is_same_v<T, bf16>) {
@@ -200,15 +202,17 @@ __device__ __forceinline__ void wgmma(float (&sum)[16][4], const uint32_t (&a)[4
 #endif
 
 // sum (+)= a b, 16 k deep, of T bf16 or f16; without `adds` what sum held is gone. `a`: a
-// descriptor of rows by k, or four registers. `b`: a descriptor, of rows that are the columns of b
-// (their k side by side), or with kByRows of rows that are its k.
-template <class T, bool kByRows, int kTiles, class Left>
+// descriptor of rows by k, with kLeftByRows of k by rows, or four registers. `b`: a descriptor, of
+// rows that are the columns of b (their k side by side), or with kByRows of rows that are its k.
+template <class T, bool kByRows, bool kLeftByRows = false, int kTiles, class Left>
 __device__ __forceinline__ void multiply_async(float (&sum)[kTiles][4], const Left& a, uint64_t b,
                                                bool adds) {
   static_assert(std::is_same_v<T, bf16> || std::is_same_v<T, f16>);
-#if defined(ZINC_CUDA_EMULATED)
   constexpr bool kInRegisters = std::is_array_v<Left>;
-  emulator::WarpgroupProduct product{.n = kTiles * 8, .adds = adds, .transpose_b = kByRows, .b = b};
+  static_assert(!kInRegisters || !kLeftByRows);
+#if defined(ZINC_CUDA_EMULATED)
+  emulator::WarpgroupProduct product{
+      .n = kTiles * 8, .adds = adds, .transpose_a = kLeftByRows, .transpose_b = kByRows, .b = b};
   product.type = std::is_same_v<T, bf16> ? emulator::MmaType::bf16 : emulator::MmaType::f16;
   const uint32_t* registers = nullptr;
   if constexpr (kInRegisters) {
@@ -218,7 +222,7 @@ __device__ __forceinline__ void multiply_async(float (&sum)[kTiles][4], const Le
   }
   emulator::warpgroup_multiply(product, &sum[0][0], registers);
 #else
-  wgmma<T, kByRows>(sum, a, b, adds);
+  wgmma<T, kByRows, kLeftByRows>(sum, a, b, adds);
 #endif
 }
 

@@ -94,7 +94,8 @@ void load_a(const Operation& operation, float (&a)[kWarpRows][kK]) {
   if (operation.a[0] == nullptr) {
     for (int row = 0; row < kWarpRows; ++row) {
       for (int k = 0; k < kK; ++k) {
-        a[row][k] = in_shared(product.type, product.a, true, operation.first_row + row, k);
+        a[row][k] =
+            in_shared(product.type, product.a, !product.transpose_a, operation.first_row + row, k);
       }
     }
     return;

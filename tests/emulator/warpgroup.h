@@ -19,6 +19,7 @@ struct WarpgroupProduct {
   MmaType type = MmaType::bf16;
   int n = 8;                 // a multiple of 8, up to 256
   bool adds = true;          // scale-d: false overwrites the sum
+  bool transpose_a = false;  // a has its rows side by side in memory, not its k
   bool transpose_b = false;  // b has its columns side by side in memory, not its k
   uint64_t a = 0;            // matrix descriptors
   uint64_t b = 0;

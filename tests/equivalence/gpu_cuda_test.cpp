@@ -16,6 +16,7 @@
 #include "comm/nccl/nccl_communicator.h"
 #include "core/cuda_backend.h"
 #include "core/error.h"
+#include "kernels/gemm_choice.h"
 #include "tests/equivalence/gpu_schedules.h"
 #include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
@@ -42,7 +43,8 @@ struct Case {
   Family family = Family::gpt2;
   DType dtype = DType::f32;
   int64_t accumulation = 1;
-  bool nccl = false;  // a GPU for every rank; else all share the first one
+  bool nccl = false;   // a GPU for every rank; else all share the first one
+  bool wgmma = false;  // the kernel of products for compute capability 9.0, where it can
 };
 
 zero::EngineConfig config_of(const Case& c, int stage) {
@@ -59,6 +61,7 @@ zero::EngineConfig config_of(const Case& c, int stage) {
   config.zero.param_persistence_threshold = 100;
   config.zero.max_reuse_distance = 0;
   config.zero.overlap_comm = true;
+  if (c.wgmma) config.wgmma = kernels::WgmmaUse::always;
   return config;
 }
 
@@ -92,6 +95,7 @@ Outcome run(const Case& c, int stage, int steps, Device device = kGpu) {
         outcome.norms.push_back(skipped ? -1.0 : result.gradient_norm);
       }
     }
+    EXPECT_EQ(world.context().slot<kernels::GemmChoice>().num_runs > 0, c.wgmma);
     for (const auto& [name, parameter] : model->named_parameters()) {
       for (const Tensor& tensor :
            {engine.parameter(name), engine.optimizer_state(name, "exp_avg")}) {
@@ -112,7 +116,9 @@ constexpr Case kCases[] = {{1},
                            {3, Family::gpt2, DType::f32, 1, true},
                            {2, Family::llama, DType::bf16, 1, true},
                            {1, Family::t5},
-                           {2, Family::roberta, DType::bf16}};
+                           {2, Family::roberta, DType::bf16},
+                           {2, Family::gpt2, DType::bf16, 1, false, true},
+                           {1, Family::llama, DType::bf16, 2, false, true}};
 
 class GpuStages : public testing::TestWithParam<int> {  // an index of kCases
  protected:
@@ -161,7 +167,7 @@ TEST_P(GpuStagesSlow, GiveTheSameBitsUnderEverySchedule) { run_schedules(true); 
 std::string name_of_case(const testing::TestParamInfo<int>& info) {
   const Case& c = kCases[info.param];
   return str("World", c.world, name_of(c.family), name_of(c.dtype), "Accumulation", c.accumulation,
-             c.nccl ? "Nccl" : "");
+             c.nccl ? "Nccl" : "", c.wgmma ? "Wgmma" : "");
 }
 constexpr int kNumCases = static_cast<int>(std::size(kCases));
 INSTANTIATE_TEST_SUITE_P(Reduced, GpuStages, testing::Range(0, kNumCases), name_of_case);

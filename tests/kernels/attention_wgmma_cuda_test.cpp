@@ -17,7 +17,6 @@ namespace attention_wgmma_cuda_test {
 
 using namespace zinc::test;
 using ::testing::ValuesIn;
-using Choice = WgmmaAttention::Choice;
 
 // A block has 128 queries, two warpgroups 64 of them; tiles have 128 keys and 64 elements of a
 // head.
@@ -54,7 +53,7 @@ TEST_P(AttentionWgmma, MatchesF64) {
   for (const DType dtype : {DType::bf16, DType::f16}) {
     CpuContext context;
     auto& kernel = Context::current().slot<WgmmaAttention>();
-    kernel.choice = Choice::always;
+    kernel.use = WgmmaUse::always;
     Inputs x(GetParam(), dtype);
     Inputs exact = x.in_f64();
     x.forward(context.stream());
@@ -72,17 +71,17 @@ TEST_P(AttentionWgmma, MatchesF64) {
 
 TEST_P(AttentionWgmma, GivesTheSameBitsUnderEverySchedule) {
   EXPECT_TRUE(same_bits_for_contexts([&](StreamRef stream) {
-    Context::current().slot<WgmmaAttention>().choice = Choice::always;
+    Context::current().slot<WgmmaAttention>().use = WgmmaUse::always;
     Inputs x(GetParam(), DType::bf16);
     x.forward(stream);
     return std::vector<HostArray>{x.out, x.lse};
   }));
 }
 
-int64_t runs_of(const Case& c, DType dtype, Choice choice, std::span<const AttentionRule> table) {
+int64_t runs_of(const Case& c, DType dtype, WgmmaUse use, std::span<const AttentionRule> table) {
   CpuContext context;
   auto& kernel = Context::current().slot<WgmmaAttention>();
-  kernel.choice = choice;
+  kernel.use = use;
   kernel.table = table;
   Inputs x(c, dtype);
   x.forward(context.stream());
@@ -94,21 +93,21 @@ TEST(AttentionWgmmaChoice, IsTheTables) {
   if (!runs_on_cuda()) GTEST_SKIP() << "a kernel of CUDA's";
   const Case c{"", 1, 40, 40, 1, 1, 64, kCausal}, full{"", 1, 40, 40, 1, 1, 64, 0};
   const AttentionRule line{.dtype = DType::bf16, .head_size = 64, .causal = true, .min_keys = 40};
-  EXPECT_EQ(runs_of(c, DType::bf16, Choice::by_table, wgmma_table()), 0);
-  EXPECT_EQ(runs_of(c, DType::bf16, Choice::by_table, {&line, 1}), 1);
-  EXPECT_EQ(runs_of(full, DType::bf16, Choice::by_table, {&line, 1}), 0);
-  EXPECT_EQ(runs_of(c, DType::f16, Choice::by_table, {&line, 1}), 0);
-  EXPECT_EQ(runs_of(c, DType::bf16, Choice::never, {&line, 1}), 0);
+  EXPECT_EQ(runs_of(c, DType::bf16, WgmmaUse::by_table, wgmma_table()), 0);
+  EXPECT_EQ(runs_of(c, DType::bf16, WgmmaUse::by_table, {&line, 1}), 1);
+  EXPECT_EQ(runs_of(full, DType::bf16, WgmmaUse::by_table, {&line, 1}), 0);
+  EXPECT_EQ(runs_of(c, DType::f16, WgmmaUse::by_table, {&line, 1}), 0);
+  EXPECT_EQ(runs_of(c, DType::bf16, WgmmaUse::never, {&line, 1}), 0);
 }
 
 TEST(AttentionWgmmaChoice, LeavesWhatItCannotDo) {
   if (!runs_on_cuda()) GTEST_SKIP() << "a kernel of CUDA's";
   for (const unsigned features : {+kAlibi, +kDropout, +kSoftcap, +kBias}) {
-    EXPECT_EQ(runs_of({"", 1, 40, 40, 1, 1, 64, features}, DType::bf16, Choice::always, {}), 0);
+    EXPECT_EQ(runs_of({"", 1, 40, 40, 1, 1, 64, features}, DType::bf16, WgmmaUse::always, {}), 0);
   }
-  EXPECT_EQ(runs_of({"", 1, 40, 40, 1, 1, 136, 0}, DType::bf16, Choice::always, {}), 0);
-  EXPECT_EQ(runs_of({"", 1, 40, 40, 1, 1, 12, 0}, DType::bf16, Choice::always, {}), 0);
-  EXPECT_EQ(runs_of({"", 1, 40, 40, 1, 1, 64, 0}, DType::f32, Choice::always, {}), 0);
+  EXPECT_EQ(runs_of({"", 1, 40, 40, 1, 1, 136, 0}, DType::bf16, WgmmaUse::always, {}), 0);
+  EXPECT_EQ(runs_of({"", 1, 40, 40, 1, 1, 12, 0}, DType::bf16, WgmmaUse::always, {}), 0);
+  EXPECT_EQ(runs_of({"", 1, 40, 40, 1, 1, 64, 0}, DType::f32, WgmmaUse::always, {}), 0);
 }
 
 }  // namespace attention_wgmma_cuda_test

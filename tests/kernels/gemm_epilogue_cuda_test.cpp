@@ -57,14 +57,14 @@ TEST(Gemm, EpilogueAfterTheLibrary_GivesTheBitsOfOneKernel) {
         const HostArray expected = of.c, expected_pre = of.pre;
         of.c.set_all(-7.0);
         p.c = of.c.view().data();
-        cuda::run_epilogue(p, product.data_as<float>(), test::test_stream());
+        cuda::run_epilogue(p, product.data_as<float>(), 1, test::test_stream());
         test::test_stream()->synchronize();
         EXPECT_EQ(of.c.values(), expected.values()) << n << ", " << padding << ", " << has_bias;
         if (has_x) continue;  // nothing is before the activation
         EXPECT_EQ(of.pre.values(), expected_pre.values());
         of.c.set_all(-7.0);
         p.c = of.c.view().data();
-        cuda::run_epilogue(p, nullptr, test::test_stream());
+        cuda::run_epilogue(p, nullptr, 1, test::test_stream());
         test::test_stream()->synchronize();
         EXPECT_EQ(of.c.values(), expected.values()) << n << ", " << padding << ", of z";
       }

@@ -290,6 +290,8 @@ TEST(ConfigKeys, EveryKeyThatWorks_ChangesWhatARunDoes_OrOnlyWhatIsNamedHere) {
       "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "zinc.seed",
       "zinc.reduce_algorithm", "zinc.loss_reduction", "zinc.max_consecutive_skips",
       "zinc.label_smoothing_factor",
+      // Which kernels a GPU takes: gpu_cuda_test.cpp, and the passes of a layer in plan_test.cpp.
+      "zinc.wgmma",
       // How and where a disk is used, and what waits for it: tests of offload.
       "aio.", "zero_optimization.offload_optimizer.nvme_path",
       "zero_optimization.offload_param.nvme_path", "zinc.activation_offload.nvme_path",

@@ -90,6 +90,12 @@ Rows placement_rows() {
       works("fp8", in_engine(&EngineConfig::fp8),
             "products of linear layers take 8 bits, with a scale for each tensor; needs bf16 "
             "(docs/training.md)"),
+      works("wgmma",
+            one_of({kernels::WgmmaUse::by_table, kernels::WgmmaUse::never,
+                    kernels::WgmmaUse::always},
+                   &Config::engine, &EngineConfig::wgmma),
+            "zinc's own kernels for compute capability 9.0: where a measured table says that they "
+            "are faster, nowhere, or wherever they can (docs/gpu.md)"),
       works("moments",
             one_of({optim::Moments::f32, optim::Moments::bf16}, &Config::engine,
                    &EngineConfig::optimizer, &optim::OptimizerConfig::moments),
