@@ -25,7 +25,7 @@
 #include "autograd/functions/padding.h"
 #include "autograd/functions/products.h"
 #include "autograd/functions/shapes.h"
-#include "autograd/label_smoothing.h"
+#include "autograd/loss_scope.h"
 #include "autograd/mode.h"
 #include "autograd/operators.h"
 #include "autograd/ops/attention.h"
@@ -179,7 +179,6 @@ using autograd::Index;
 using autograd::index_select;
 using autograd::Initializer;
 using autograd::kIgnoredLabel;
-using autograd::LabelSmoothing;
 using autograd::layernorm;
 using autograd::length_mask;
 using autograd::linear;
@@ -191,6 +190,8 @@ using autograd::logical_and;
 using autograd::logical_not;
 using autograd::logical_or;
 using autograd::logsumexp;
+using autograd::LossOptions;
+using autograd::LossScope;
 using autograd::make_alibi_slopes;
 using autograd::make_relative_buckets;
 using autograd::make_rotary_table;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "autograd/backward.h"
-#include "autograd/label_smoothing.h"
+#include "autograd/loss_scope.h"
 #include "autograd/mode.h"
 #include "autograd/saved_tensor_store.h"
 
@@ -36,7 +36,7 @@ class Replay final : public SavedTensorStore, public std::enable_shared_from_thi
       : fn_(std::move(fn)),
         snapshot_(Context::current().random().snapshot()),
         expected_loss_gradient_(Mode::current().expected_loss_gradient),
-        label_smoothing_(LabelSmoothing::current()) {
+        loss_options_(LossScope::current()) {
     std::optional<SavedTensorScope> scope;
     const Mode& mode = Mode::current();
     if (mode.store == nullptr && mode.recompute_store != nullptr) {
@@ -92,7 +92,7 @@ class Replay final : public SavedTensorStore, public std::enable_shared_from_thi
   TensorFunction fn_;
   RandomState::Snapshot snapshot_;
   LossGradient expected_loss_gradient_;
-  double label_smoothing_;
+  LossOptions loss_options_;
   std::vector<Input> inputs_;
   const std::vector<Tensor>* first_inputs_ = nullptr;
   std::vector<Save> saves_;  // of the first run, in order
@@ -196,7 +196,7 @@ void Replay::run_again() {
   {
     const EnableGrad grad;
     const ExpectedLossGradient expected(expected_loss_gradient_);
-    const LabelSmoothing smoothing(label_smoothing_);
+    const LossScope loss(loss_options_);
     const RandomScope random(snapshot_);
     const detail::ModeScope<Stream*> stream(&Mode::stream, nullptr);
     std::vector<Tensor> inputs;

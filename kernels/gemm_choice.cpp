@@ -55,7 +55,7 @@ GemmWork gemm_work(int64_t m, int64_t n, int64_t k, int64_t workspace_bytes) {
   for (int64_t parts = 2; parts <= std::min(kMaxParts, room); ++parts) {
     const int64_t steps = up(work.steps, parts);
     if (steps < kFewestSteps) break;
-    if ((parts - 1) * steps >= work.steps) continue;  // the last part would be empty
+    // A number that leaves its last part empty takes no less time than the one before it.
     const int64_t time = up(work.tiles() * parts, kMultiprocessors) * (steps + kStepsOfAPart);
     if (time >= least) continue;
     least = time;

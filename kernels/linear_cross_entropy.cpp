@@ -29,6 +29,7 @@ struct Head {
   double loss_scale = 1.0;
   double smoothing = 0.0;
   ClassSlice slice{};
+  bool narrow_logits = false;
   int64_t chunk_bytes = 0;
 
   int64_t rows() const { return hidden.dim(0); }
@@ -36,10 +37,11 @@ struct Head {
   int64_t classes() const { return weight.dim(0); }
   DType dtype() const { return hidden.dtype(); }
   DType wide() const { return accumulator_of(dtype()); }
+  DType logits_dtype() const { return narrow_logits ? dtype() : wide(); }
   bool has_gradient() const { return dhidden || dweight || dbias; }
 
   int64_t chunk_rows() const {
-    const int64_t row_bytes = classes() * size_of(wide());
+    const int64_t row_bytes = classes() * size_of(logits_dtype());
     const int64_t bytes = chunk_bytes > 0 ? chunk_bytes : head_chunk_bytes(hidden.device());
     const int64_t most = std::max(bytes / row_bytes / kChunkUnit * kChunkUnit, kChunkUnit);
     const int64_t chunks = std::max<int64_t>(1, (rows() + most - 1) / most);
@@ -49,9 +51,9 @@ struct Head {
   int64_t chunks() const {
     return std::max<int64_t>(1, (rows() + chunk_rows() - 1) / chunk_rows());
   }
-  // Elements of `wide` from one row of logits to the next: an odd number of cache lines.
+  // Elements from one row of logits to the next: an odd number of cache lines.
   int64_t logits_stride() const {
-    const int64_t line = 64 / size_of(wide());
+    const int64_t line = 64 / size_of(logits_dtype());
     const int64_t lines = (classes() + line - 1) / line;
     return (lines + (lines % 2 == 0 ? 1 : 0)) * line;
   }
@@ -153,10 +155,11 @@ void run_chunks(const Head& head, StreamRef stream) {
   const int64_t rows = head.rows();
   const int64_t chunk_rows = head.chunk_rows();
   const int64_t stride = head.logits_stride();
-  const int64_t narrow_stride = stride * size_of(head.wide()) / size_of(head.dtype());
+  const DType logits_dtype = head.logits_dtype();
+  const int64_t narrow_stride = stride * size_of(logits_dtype) / size_of(head.dtype());
   const Device device = head.hidden.device();
   const Block logits_block =
-      allocate(std::min(rows, chunk_rows) * stride * size_of(head.wide()), stream);
+      allocate(std::min(rows, chunk_rows) * stride * size_of(logits_dtype), stream);
   const Block loss_block = allocate(head.loss ? rows * int64_t{sizeof(double)} : 0, stream);
   auto* row_loss = head.loss ? static_cast<double*>(loss_block.data()) : nullptr;
   const ChunkSum dweight(head, head.dweight, stream);
@@ -165,7 +168,7 @@ void run_chunks(const Head& head, StreamRef stream) {
     const int64_t begin = chunk * chunk_rows;
     const int64_t count = std::min(chunk_rows, rows - begin);
     const ConstView hidden = head.hidden.narrow(0, begin, count);
-    const View logits(logits_block.data(), head.wide(), {count, head.classes()}, {stride, 1},
+    const View logits(logits_block.data(), logits_dtype, {count, head.classes()}, {stride, 1},
                       device, Tier::device);
     // In the memory of the logits, row for row.
     const View dlogits(logits_block.data(), head.dtype(), {count, head.classes()},
@@ -244,6 +247,7 @@ Head head_of(const LinearCrossEntropyForward& args) {
           .lse_out = args.lse,
           .smoothing = args.smoothing,
           .slice = args.slice,
+          .narrow_logits = args.narrow_logits,
           .chunk_bytes = args.chunk_bytes};
 }
 Head head_of(const LinearCrossEntropyBackward& args) {
@@ -260,6 +264,7 @@ Head head_of(const LinearCrossEntropyBackward& args) {
           .accumulate = args.accumulate_dweight,
           .smoothing = args.smoothing,
           .slice = args.slice,
+          .narrow_logits = args.narrow_logits,
           .chunk_bytes = args.chunk_bytes};
 }
 Head head_of(const LinearCrossEntropyWithGradient& args) {
@@ -276,6 +281,7 @@ Head head_of(const LinearCrossEntropyWithGradient& args) {
           .accumulate = args.accumulate_dweight,
           .loss_scale = args.loss_scale,
           .smoothing = args.smoothing,
+          .narrow_logits = args.narrow_logits,
           .chunk_bytes = args.chunk_bytes};
 }
 

@@ -1,7 +1,7 @@
 // kernels/linear_cross_entropy.h: the output head of a language model and its loss, in chunks.
 //   logits = hidden weight^T + bias;  loss = cross_entropy(logits, labels), summed over targets
-// Logits exist for one chunk of rows (or columns) at a time, in f32 (f64 for f64); loss and
-// ignored rows are as in kernels/cross_entropy.h. Chunks are cut by the shape and the kind of
+// Logits exist for one chunk of rows (or columns) at a time, in f32 (f64 for f64) unless
+// narrow_logits says otherwise; loss and ignored rows are as in kernels/cross_entropy.h. Chunks are cut by the shape and the kind of
 // device alone. Deterministic. Asynchronous on `stream`; workspace as in kernels/gemm.h.
 //
 // Note [Two ways to the head's gradient]
@@ -22,6 +22,11 @@
 // f16 a probability below 6e-8 would otherwise vanish. In bf16 a power-of-two scale changes no bit
 // of the rounded mantissas. Sums over chunks are kept in f32 and rounded to a 16-bit dweight or
 // dhidden once.
+//
+// Note [Logits of 16 bits]
+// With narrow_logits they are rounded to the dtype of hidden: half the bytes between the products,
+// and twice the rows in a chunk. A probability is off by as much as its logit, for bf16 by up to
+// 2^-9 of the logit's size; what follows is in f32 as before.
 #pragma once
 
 #include "core/stream.h"
@@ -46,7 +51,8 @@ struct LinearCrossEntropyForward {
   View lse;                // optional [N] f32 (f64 for f64): what backward needs; 0 in ignored rows
   double smoothing = 0.0;  // of labels: kernels/cross_entropy.h
   ClassSlice slice{};      // of the rows of weight: likewise
-  int64_t chunk_bytes = 0;  // 0: head_chunk_bytes()
+  bool narrow_logits = false;  // Note [Logits of 16 bits]
+  int64_t chunk_bytes = 0;     // 0: head_chunk_bytes()
 };
 void linear_cross_entropy_forward(const LinearCrossEntropyForward& args, StreamRef stream);
 Cost cost(const LinearCrossEntropyForward& args);
@@ -61,6 +67,7 @@ struct LinearCrossEntropyBackward {
   bool accumulate_dweight = false;  // add to dweight and dbias instead of overwriting them
   double smoothing = 0.0;           // as in forward
   ClassSlice slice{};               // as in forward
+  bool narrow_logits = false;       // as in forward
   int64_t chunk_bytes = 0;          // as in forward
 };
 void linear_cross_entropy_backward(const LinearCrossEntropyBackward& args, StreamRef stream);
@@ -75,6 +82,7 @@ struct LinearCrossEntropyWithGradient {
   double loss_scale = 1.0;
   ConstView device_loss_scale{};  // one element, f32 (f64 for f64), read on the stream; absent: 1
   double smoothing = 0.0;         // as in forward
+  bool narrow_logits = false;     // as in forward
   int64_t chunk_bytes = 0;        // as in forward
 };
 void linear_cross_entropy_with_gradient(const LinearCrossEntropyWithGradient& args,

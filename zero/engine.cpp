@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "autograd/backward.h"
-#include "autograd/label_smoothing.h"
+#include "autograd/loss_scope.h"
 #include "autograd/mode.h"
 #include "autograd/recompute.h"
 #include "autograd/remade.h"
@@ -74,10 +74,12 @@ EngineConfig validated(EngineConfig config, const nn::Model& model, const comm::
 class TrainingForward {
  public:
   TrainingForward(const EngineConfig& config, autograd::SavedTensorStore* inputs)
-      : smoothing_(config.label_smoothing), inputs_(inputs), remakes_(config.recompute.selective) {}
+      : loss_({.label_smoothing = config.label_smoothing, .narrow_logits = config.narrow_logits}),
+        inputs_(inputs),
+        remakes_(config.recompute.selective) {}
 
  private:
-  autograd::LabelSmoothing smoothing_;
+  autograd::LossScope loss_;
   autograd::RecomputeInputScope inputs_;
   autograd::RemakeScope remakes_;
 };
@@ -350,8 +352,8 @@ class ChosenKernels {
 };
 
 // The model's layers and sequences are shared by the tensor and sequence ranks of a mesh, as far as
-// there are any, while it lives; and its linear layers multiply in 8 bits, if the configuration says
-// so.
+// there are any, while it lives; and its linear layers multiply in 8 bits, if the configuration
+// says so.
 class SharedModel {
  public:
   SharedModel(nn::Model& model, comm::World& world, const EngineConfig& config)

@@ -210,6 +210,8 @@ struct EngineConfig {
   AioConfig aio{};
   // Of labels in training passes: kernels/cross_entropy.h; [0, 1]. Evaluation never smooths.
   double label_smoothing = 0.0;
+  // Of the head in training passes: Note [Logits of 16 bits] in kernels/linear_cross_entropy.h.
+  bool narrow_logits = false;
   // Products of linear layers in 8 bits: nn::use_fp8(). The model's dtype is bf16.
   bool fp8 = false;
   // Our own kernels for compute capability 9.0, of attention's forward and of matrix products.

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "autograd/backward_pass.h"
-#include "autograd/label_smoothing.h"
+#include "autograd/loss_scope.h"
 #include "autograd/node.h"
 #include "autograd/view_shapes.h"
 
@@ -47,7 +47,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels) {
           "cross_entropy: ", labels.numel(), " labels for logits of shape ", logits.shape());
   const DType dtype = logits.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const bool records = needs_gradient(logits);
-  const double smoothing = LabelSmoothing::current();
+  const double smoothing = LossScope::current().label_smoothing;
   const Tensor flat_labels = labels.reshape_view(Shape{labels.numel()});
   Tensor loss = Tensor::empty(Shape{}, dtype);
   Tensor lse;

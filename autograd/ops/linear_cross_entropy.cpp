@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "autograd/backward_pass.h"
-#include "autograd/label_smoothing.h"
+#include "autograd/loss_scope.h"
 #include "autograd/node.h"
 #include "autograd/recorded_seed.h"
 #include "autograd/view_shapes.h"
@@ -88,8 +88,8 @@ kernels::ClassSlice slice_of(const ClassShare& share, const TensorSlice::Piece& 
 // Saved: hidden, labels, lse.
 class RecomputedGradientNode final : public Node {
  public:
-  RecomputedGradientNode(double smoothing, const ClassShare& share)
-      : smoothing_(smoothing), share_(share) {}
+  RecomputedGradientNode(const LossOptions& options, const ClassShare& share)
+      : options_(options), share_(share) {}
   std::string_view name() const override { return kOp; }
 
   void backward(BackwardPass& pass) override {
@@ -119,8 +119,9 @@ class RecomputedGradientNode final : public Node {
            .dweight = part_of(dweight.view, piece),
            .dbias = part_of(dbias_here, piece),
            .accumulate_dweight = dweight.view ? dweight.accumulate : dbias.accumulate,
-           .smoothing = smoothing_,
-           .slice = slice_of(share_, piece)},
+           .smoothing = options_.label_smoothing,
+           .slice = slice_of(share_, piece),
+           .narrow_logits = options_.narrow_logits},
           compute_stream());
     };
     const View to = dhidden.defined() ? as_matrix(kOp, dhidden.view()) : View();
@@ -149,7 +150,7 @@ class RecomputedGradientNode final : public Node {
     return Tensor::zeros(dbias.view.shape(), dbias.view.dtype());
   }
 
-  double smoothing_;
+  LossOptions options_;
   ClassShare share_;
 };
 
@@ -183,7 +184,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
   const bool in_forward =
       records && gradient == HeadGradient::in_forward && dtype != DType::f64 && share.is_whole();
   const LossGradient expected = Mode::current().expected_loss_gradient;
-  const double smoothing = LabelSmoothing::current();
+  const LossOptions options = LossScope::current();
 
   const int64_t parts =
       share.slices == nullptr ? 1 : static_cast<int64_t>(share.slices->slices.size());
@@ -220,7 +221,8 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
            .device_loss_scale = expected.recorded == nullptr
                                     ? ConstView()
                                     : ConstView(expected.recorded->gradient().view()),
-           .smoothing = smoothing},
+           .smoothing = options.label_smoothing,
+           .narrow_logits = options.narrow_logits},
           compute_stream());
     } else {
       for (int64_t i = 0; i < parts; ++i) {
@@ -235,8 +237,9 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
              .loss = losses.view().narrow(0, i, 1),
              .lse =
                  lse.defined() ? lse.view().narrow(0, i, 1).reshape(Shape{labels.numel()}) : View(),
-             .smoothing = smoothing,
-             .slice = slice_of(share, piece)},
+             .smoothing = options.label_smoothing,
+             .slice = slice_of(share, piece),
+             .narrow_logits = options.narrow_logits},
             compute_stream());
       }
     }
@@ -247,7 +250,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
   if (lse.defined()) lse = first_of(lse, Shape{labels.numel()});
   const std::shared_ptr<Node> node =
       in_forward ? std::static_pointer_cast<Node>(make_node<ReadyGradientNode>(expected))
-                 : make_node<RecomputedGradientNode>(smoothing, share);
+                 : make_node<RecomputedGradientNode>(options, share);
   node->add_input(hidden);
   node->add_weight(weight, !in_forward);
   node->add_weight(bias, !in_forward);

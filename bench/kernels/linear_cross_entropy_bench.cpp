@@ -26,7 +26,7 @@ struct HeadTensors {
 };
 
 // Some rows of dhidden and the loss of those rows against the f64 path.
-Deviation verify(const HeadTensors& t, const Head& head, DType dtype, bool gradient,
+Deviation verify(const HeadTensors& t, const Head& head, DType dtype, bool gradient, bool narrow,
                  Context& benched) {
   constexpr int64_t kSome = 16;
   const Array hidden = Array::converted(t.hidden.view().narrow(0, 0, kSome), DType::f64);
@@ -43,17 +43,22 @@ Deviation verify(const HeadTensors& t, const Head& head, DType dtype, bool gradi
     kernels::linear_cross_entropy_forward({.hidden = t.hidden.view().narrow(0, 0, kSome),
                                            .weight = t.weight,
                                            .labels = t.labels.view().narrow(0, 0, kSome),
-                                           .loss = made},
+                                           .loss = made,
+                                           .narrow_logits = narrow},
                                           benched.compute());
     return made;
   }();
-  if (!gradient) return {relative_l2({{some_loss, loss}}), 32 * 0x1p-24};
   const double rounding = dtype == DType::bf16 ? 0x1p-9 : 0x1p-24;
+  constexpr double kLargestLogit = 8;
+  const double off = narrow ? kLargestLogit * rounding : 0.0;
+  if (!gradient) return {relative_l2({{some_loss, loss}}), off + 32 * 0x1p-24};
   return {relative_l2({{t.dhidden.view().narrow(0, 0, kSome), dhidden}}),
-          2 * rounding + 8 * 0x1p-24 * std::sqrt(static_cast<double>(head.classes))};
+          off + 2 * rounding + 8 * 0x1p-24 * std::sqrt(static_cast<double>(head.classes))};
 }
 
-Instance make_instance(const Head& head, DType dtype, bool gradient, Context& context) {
+// `narrow`: logits of 16 bits.
+Instance make_instance(const Head& head, DType dtype, bool gradient, bool narrow,
+                       Context& context) {
   const HeadTensors t(head, dtype, gradient);
   Context* const benched = &context;
   const StreamRef stream = context.compute();
@@ -65,15 +70,19 @@ Instance make_instance(const Head& head, DType dtype, bool gradient, Context& co
                                                                .labels = t.labels,
                                                                .loss = t.loss,
                                                                .dhidden = t.dhidden,
-                                                               .dweight = t.dweight},
+                                                               .dweight = t.dweight,
+                                                               .narrow_logits = narrow},
                                                               stream);
                 } else {
-                  kernels::linear_cross_entropy_forward(
-                      {.hidden = t.hidden, .weight = t.weight, .labels = t.labels, .loss = t.loss},
-                      stream);
+                  kernels::linear_cross_entropy_forward({.hidden = t.hidden,
+                                                         .weight = t.weight,
+                                                         .labels = t.labels,
+                                                         .loss = t.loss,
+                                                         .narrow_logits = narrow},
+                                                        stream);
                 }
               },
-          .verify = [=] { return verify(t, head, dtype, gradient, *benched); }};
+          .verify = [=] { return verify(t, head, dtype, gradient, narrow, *benched); }};
 }
 
 }  // namespace
@@ -82,20 +91,24 @@ void add_linear_cross_entropy_benches(Registry& registry) {
   const Head head{.features = registry.cols(), .classes = registry.model().vocabulary};
   for (const DType dtype : {DType::bf16, DType::f32}) {
     for (const bool gradient : {false, true}) {
-      const int64_t size = size_of(dtype);
-      const int64_t in = (head.rows + head.classes) * head.features * size;
-      registry.add(
-          {.op = "linear_cross_entropy",
-           .pass = gradient ? "with-gradient" : "forward",
-           .dtype = dtype,
-           .shape = str("N=", head.rows, ",C=", head.features, ",V=", head.classes),
-           .cost = {.bytes_read = in,
-                    .bytes_written = gradient ? in : 4,
-                    .flops = (gradient ? 3 : 1) * 2 * head.rows * head.features * head.classes},
-           .ceiling = Ceiling::gemm(512, head.classes, head.features, dtype, false, true),
-           .make = [=](Context& context) {
-             return make_instance(head, dtype, gradient, context);
-           }});
+      for (const bool narrow : {false, true}) {
+        if (narrow && dtype == DType::f32) continue;
+        const int64_t size = size_of(dtype);
+        const int64_t in = (head.rows + head.classes) * head.features * size;
+        registry.add(
+            {.op = "linear_cross_entropy",
+             .pass = gradient ? "with-gradient" : "forward",
+             .dtype = dtype,
+             .shape = str("N=", head.rows, ",C=", head.features, ",V=", head.classes,
+                          narrow ? ",narrow" : ""),
+             .cost = {.bytes_read = in,
+                      .bytes_written = gradient ? in : 4,
+                      .flops = (gradient ? 3 : 1) * 2 * head.rows * head.features * head.classes},
+             .ceiling = Ceiling::gemm(512, head.classes, head.features, dtype, false, true),
+             .make = [=](Context& context) {
+               return make_instance(head, dtype, gradient, narrow, context);
+             }});
+      }
     }
   }
 }

@@ -16,6 +16,10 @@ HWY_BEFORE_NAMESPACE();
 namespace zinc::kernels::cpu {
 namespace HWY_NAMESPACE {
 
+// Rows of a tile lie far apart in memory, so no hardware sees them coming: what a row reads there
+// is asked for while the row before so many is finished.
+constexpr int64_t kRowsAhead = 2;
+
 // Columns [first, first + cols) of a tile with the dtype of c known and the bias widened.
 template <class T>
 struct Strip {
@@ -66,7 +70,9 @@ void finish_gradient(const Strip<T>& strip) {
   for (int64_t r = 0; r < strip.tile.rows; ++r) {
     T* c_row = strip.c_row(r);
     const T* x_row = strip.x_row(r);
+    const T* x_ahead = strip.x_row(std::min(r + kRowsAhead, strip.tile.rows - 1));
     for_each_vector(strip.cols, [&](int64_t c, auto load, auto store) HWY_ATTR {
+      hwy::Prefetch(x_ahead + c);
       // Likewise: Note [Rounding of the pre-activation].
       T rounded[HWY_MAX_BYTES / sizeof(float)];
       store_lanes(strip.linear(r, c, load), rounded);

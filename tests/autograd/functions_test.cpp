@@ -12,7 +12,7 @@
 #include "autograd/functions/losses.h"
 #include "autograd/functions/products.h"
 #include "autograd/functions/shapes.h"
-#include "autograd/label_smoothing.h"
+#include "autograd/loss_scope.h"
 #include "autograd/operators.h"
 #include "autograd/ops/cast.h"
 #include "autograd/ops/concat.h"
@@ -367,7 +367,7 @@ TEST(Losses, UnderLabelSmoothing_AreThoseOfPyTorch) {
   const Tensor labels = ids_tensor({3, -100, 0, 6}, {4});
   Tensor loss;
   {
-    const LabelSmoothing smoothing(0.1);
+    const LossScope smoothing({.label_smoothing = 0.1});
     loss = cross_entropy(logits, labels);
   }
   EXPECT_NEAR(loss.item(), 9.97522766047448, 1e-13);
@@ -387,7 +387,7 @@ TEST(Losses, UnderLabelSmoothing_AreThoseOfPyTorch) {
     EXPECT_NEAR(dx[21 + c], last[c], 1e-15);
   }
   EXPECT_EQ(message_of([&] {
-              const LabelSmoothing smoothing(1.5);
+              const LossScope smoothing({.label_smoothing = 1.5});
               cross_entropy(logits, labels);
             }),
             "cross_entropy: label smoothing must lie in [0, 1], not 1.5");

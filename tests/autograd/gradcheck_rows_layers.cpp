@@ -1,4 +1,4 @@
-#include "autograd/label_smoothing.h"
+#include "autograd/loss_scope.h"
 #include "autograd/ops/cross_entropy.h"
 #include "autograd/ops/embedding.h"
 #include "autograd/ops/linear.h"
@@ -190,12 +190,12 @@ void add_loss_rows(std::vector<GradcheckRow>& rows) {
                   "smoothed labels",
                   {{.shape = {2, 3, 7}, .low = -2, .high = 2}},
                   [](Operands v) {
-                    const autograd::LabelSmoothing smoothing(0.2);
+                    const autograd::LossScope smoothing({.label_smoothing = 0.2});
                     return Results{autograd::cross_entropy(v[0].tensor(), labels())};
                   }});
   rows.push_back(
       {"linear_cross_entropy", "smoothed labels", {hidden, weight, bias}, [](Operands v) {
-         const autograd::LabelSmoothing smoothing(0.2);
+         const autograd::LossScope smoothing({.label_smoothing = 0.2});
          return Results{autograd::linear_cross_entropy(v[0].tensor(), v[1], labels(), v[2])};
        }});
 }

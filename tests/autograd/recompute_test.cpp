@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "autograd/backward.h"
+#include "autograd/loss_scope.h"
 #include "autograd/ops/binary.h"
 #include "autograd/ops/dropout.h"
 #include "autograd/ops/linear.h"
+#include "autograd/ops/linear_cross_entropy.h"
 #include "autograd/ops/reduce.h"
 #include "autograd/ops/scale.h"
 #include "autograd/ops/split.h"
@@ -78,6 +80,31 @@ TEST_F(RecomputeTest, FunctionRunsOnceMoreAndOnlyWhenNeeded) {
     EXPECT_FALSE(recompute(fn, x).requires_grad());
   }
   EXPECT_EQ(runs, 4);
+}
+
+// The head makes its gradients with the loss, so the replay has to find the scope that is gone.
+TEST_F(RecomputeTest, Replay_ComputesLossesAsTheFirstRunDid) {
+  const Tensor labels = testing::ids_tensor({3, 0, 6}, {3});
+  const auto gradient = [&](const LossOptions& options, bool again) {
+    Tensor x = random_tensor(Shape{3, 5}, 1, DType::bf16, -2, 2);
+    Tensor table = random_tensor(Shape{7, 5}, 2, DType::bf16, -2, 2);
+    requires_grad_(x);
+    const auto loss = [&](const Tensor& hidden) {
+      return linear_cross_entropy(tanh(hidden), table, labels);
+    };
+    Tensor value;
+    {
+      const LossScope scope(options);
+      value = again ? recompute(loss, x) : loss(x);
+    }
+    backward(value);
+    return grad(x).to_vector<double>();
+  };
+  const LossOptions smoothed{.label_smoothing = 0.2}, narrow{.narrow_logits = true};
+  EXPECT_EQ(gradient(smoothed, true), gradient(smoothed, false));
+  EXPECT_EQ(gradient(narrow, true), gradient(narrow, false));
+  EXPECT_NE(gradient(smoothed, false), gradient({}, false));
+  EXPECT_NE(gradient(narrow, false), gradient({}, false));
 }
 
 // exp saves its input, which is the function's: nothing has to be computed again.

@@ -211,6 +211,7 @@ TEST(GemmWgmmaChoice, LeavesWhatItCannotDo) {
   };
   EXPECT_EQ(of({"", 40, 40, 64}, DType::f32), 0);
   EXPECT_EQ(of({"", 40, 36, 64, kTransposeB}), 0);
+  EXPECT_EQ(of({"", 40, 36, 64, kTransposeB | kF32}), 0);
   EXPECT_EQ(of({"", 40, 40, 60}), 0);  // rows of a
   EXPECT_EQ(of({"", 40, 40, 64, kTransposeA | kTransposeB}), 0);
   EXPECT_EQ(of({"", 40, 40, 0}), 0);

@@ -22,6 +22,7 @@ DType wide_of(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f3
 struct Head {
   int64_t N, C, V;
   int64_t chunk_bytes = 0;
+  bool narrow_logits = false;
   DType dtype, wide;
   HostArray hidden, weight, bias, labels, loss, lse, dhidden, dweight, dbias;
 
@@ -49,6 +50,7 @@ struct Head {
                                   .labels = labels,
                                   .loss = loss,
                                   .lse = lse,
+                                  .narrow_logits = narrow_logits,
                                   .chunk_bytes = chunk_bytes},
                                  stream);
   }
@@ -64,6 +66,7 @@ struct Head {
                                    .dweight = dweight,
                                    .dbias = dbias,
                                    .accumulate_dweight = accumulate,
+                                   .narrow_logits = narrow_logits,
                                    .chunk_bytes = chunk_bytes},
                                   stream);
   }
@@ -78,6 +81,7 @@ struct Head {
                                         .dbias = dbias,
                                         .accumulate_dweight = accumulate,
                                         .loss_scale = scale,
+                                        .narrow_logits = narrow_logits,
                                         .chunk_bytes = chunk_bytes},
                                        stream);
   }
@@ -157,6 +161,34 @@ TEST_P(HeadOf, AccumulatedGradients_AreAdded) {
             1.5 * epsilon_of(dtype) + 8 * epsilon_of(fresh.wide));
   EXPECT_LE(relative_l2(added.dbias, expected_bias),
             1.5 * epsilon_of(dtype) + 8 * epsilon_of(fresh.wide));
+}
+
+// What a logit is off by, its probability is off by, too.
+TEST_P(HeadOf, NarrowLogits_AreRoundedOnce) {
+  const DType dtype = GetParam();
+  const DeviceScope scope(device_for(dtype));
+  CpuContext context;
+  Head head(130, 24, 700, dtype), exact = head.in_f64();
+  compose(exact, 8.0, context.stream());
+  head.narrow_logits = true;
+  head.chunk_bytes = 64 * 700 * size_of(dtype);  // 64 rows, 64 and 2
+  Head recomputed = head, wide = head;
+  wide.narrow_logits = false;
+  head.with_gradient(8.0, false, context.stream());
+  wide.with_gradient(8.0, false, context.stream());
+  recomputed.forward(context.stream());
+  recomputed.backward(8.0, false, context.stream());
+  EXPECT_TRUE(same_bits(head.loss, recomputed.loss));
+  EXPECT_EQ(same_bits(head.loss, wide.loss), dtype == wide_of(dtype));
+  constexpr double kLargestLogit = 24;  // rounded by at most this times epsilon
+  const double off = kLargestLogit * epsilon_of(dtype);
+  EXPECT_LE(std::abs(head.loss.at(0) / exact.loss.at(0) - 1.0), off + tolerance(head.wide, 24));
+  EXPECT_LE(relative_l2(recomputed.lse, exact.lse), off + tolerance(head.wide, 24));
+  for (const Head* got : {&head, &recomputed}) {
+    EXPECT_LE(relative_l2(got->dhidden, exact.dhidden), off + tolerance(dtype, 700));
+    EXPECT_LE(relative_l2(got->dweight, exact.dweight), off + tolerance(dtype, 130));
+    EXPECT_LE(relative_l2(got->dbias, exact.dbias), off + tolerance(dtype, 130));
+  }
 }
 
 // Chunks of 64, 64 and 2 rows; 16-bit sums over chunks are rounded once.

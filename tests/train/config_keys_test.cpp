@@ -99,6 +99,7 @@ std::vector<Need> needs() {
       {inputs, "zinc.activation_offload.device", "nvme"},
       {inputs, "zinc.activation_offload.nvme_path", "/d"},
       {"zinc.fp8", "bf16.enabled", true},
+      {"zinc.narrow_logits", "bf16.enabled", true},
       {"zinc.offload_step", "zero_optimization.stage", 1},
       {"zinc.offload_step", "zero_optimization.offload_optimizer.device", "cpu"},
       {"zinc.recompute_blocks", "zinc.recompute_every_blocks", 1},

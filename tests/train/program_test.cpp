@@ -294,6 +294,7 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
        {R"("gradient_offload": "nvme")", states + R"({"device": "nvme", "nvme_path": "/d"}})"}},
       {"zinc.moments", {R"("moments": "bf16")"}},
       {"zinc.fp8", {R"("fp8": true)", R"(, "bf16": {"enabled": true})"}},
+      {"zinc.narrow_logits", {R"("narrow_logits": true)"}},
       {"zinc.wgmma", {R"("wgmma": "always")"}},
       {"zinc.reduce_algorithm", {R"("reduce_algorithm": "native")"}},
       {"zinc.loss_reduction", {R"("loss_reduction": "micro_batch")"}},

@@ -238,6 +238,7 @@ DrawnRun draw_run(uint64_t seed) {
   if (engine.precision.dtype == DType::bf16 && engine.determinism == zero::Determinism::run) {
     engine.fp8 = draw.one_of("fp8", {false, false, true});
   }
+  engine.narrow_logits = draw.one_of("narrow_logits", {false, false, true});
   if (run.config.mesh.sequence > 1) {
     engine.sequence_exchange = draw.named(
         "sequence_exchange",

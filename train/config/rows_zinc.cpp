@@ -96,6 +96,9 @@ Rows placement_rows() {
                    &Config::engine, &EngineConfig::wgmma),
             "zinc's own kernels for compute capability 9.0: where a measured table says that they "
             "are faster, nowhere, or wherever they can (docs/gpu.md)"),
+      works("narrow_logits", in_engine(&EngineConfig::narrow_logits),
+            "in training the head's logits are rounded to the model's dtype, instead of f32 "
+            "(docs/training.md)"),
       works("moments",
             one_of({optim::Moments::f32, optim::Moments::bf16}, &Config::engine,
                    &EngineConfig::optimizer, &optim::OptimizerConfig::moments),
