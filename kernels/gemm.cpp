@@ -125,6 +125,21 @@ Cost epilogue_cost(const Gemm& args) {
   return cost;
 }
 
+// The pass behind a product on a meta device, if there is one.
+void note_epilogue(const Gemm& args, const MatrixProduct& p, StreamRef stream) {
+  Cost cost;
+  if (args.activation != Activation::none) cost = epilogue_cost(args);
+  if (p.device.is_cuda() && p.m * p.n > 0 && choose_gemm(p).wgmma) {
+    const int64_t parts = gemm_work(p.m, p.n, p.k, cuda::kLibraryWorkspaceBytes).parts;
+    if (parts == 1) return;
+    cost.bytes_read = parts * p.m * p.n * int64_t{sizeof(float)} +
+                      optional_bytes(args.activation_input) + (p.beta != 0.0 ? args.c.bytes() : 0);
+    cost.bytes_written = args.c.bytes() + optional_bytes(args.pre_activation);
+    cost.flops += parts * p.m * p.n;
+  }
+  if (cost.bytes() > 0 || cost.flops > 0) note_kernel("gemm_epilogue", cost, p.device, stream);
+}
+
 // An operand in 8 bits; workspace is the stream's. With no format, the operand itself.
 class Fp8Operand {
  public:
@@ -231,10 +246,7 @@ void gemm(const Gemm& args, StreamRef stream) {
     return gemm(rounded, stream);
   }
   dispatch(p, "gemm", cost(args), stream);
-  if (device.meta && args.activation != Activation::none &&
-      !(device.is_cuda() && choose_gemm(p).wgmma)) {
-    note_kernel("gemm_epilogue", epilogue_cost(args), device, stream);
-  }
+  if (device.meta) note_epilogue(args, p, stream);
 }
 
 Cost cost(const Gemm& args) {

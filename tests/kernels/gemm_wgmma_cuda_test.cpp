@@ -4,8 +4,10 @@
 
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "core/context.h"
+#include "core/work_log.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm_choice.h"
@@ -231,6 +233,43 @@ TEST(GemmWork, PartsFillAGpuAndLeaveNoneEmpty) {
     EXPECT_GT(work.steps, (work.parts - 1) * work.part_steps) << k;
     EXPECT_LE(work.steps, work.parts * work.part_steps) << k;
   }
+}
+
+// Bytes that the passes behind a product move, by a plan.
+int64_t bytes_behind(const Case& c, WgmmaUse use) {
+  WorkLog log;
+  Context context({.device = {.kind = DeviceKind::cuda, .meta = true}, .work_log = &log});
+  const ContextScope scope(context);
+  context.slot<GemmChoice>().use = use;
+  std::vector<Block> blocks;
+  const auto view = [&](const Shape& shape) {
+    blocks.push_back(context.allocate(2 * shape.numel(), Label::activations));
+    return View(blocks.back().data(), DType::bf16, shape, context.device());
+  };
+  const bool activates = (c.features & kValue) != 0;
+  gemm({.a = view({c.m, c.k}),
+        .b = view({c.k, c.n}),
+        .c = view({c.m, c.n}),
+        .activation = activates ? Activation::gelu_tanh : Activation::none},
+       context.compute());
+  int64_t bytes = 0;
+  for (const WorkLog::Entry& entry : log.entries()) {
+    if (entry.label == "gemm_epilogue") bytes += entry.cost.bytes_read + entry.cost.bytes_written;
+  }
+  return bytes;
+}
+
+TEST(GemmWork, APlanKnowsThePassesBehindProducts) {
+  const Case plain{"", 128, 128, 64}, gelu{"", 128, 128, 64, kValue}, cut{"", 128, 128, 4096};
+  constexpr int64_t kMatrix = 128 * 128;
+  EXPECT_EQ(bytes_behind(plain, WgmmaUse::by_table), 0);
+  EXPECT_EQ(bytes_behind(plain, WgmmaUse::always), 0);
+  EXPECT_EQ(bytes_behind(gelu, WgmmaUse::by_table), 2 * 2 * kMatrix);
+  EXPECT_EQ(bytes_behind(gelu, WgmmaUse::always), 0);
+  const int64_t parts = gemm_work(cut.m, cut.n, cut.k, cuda::kLibraryWorkspaceBytes).parts;
+  ASSERT_GT(parts, 1);
+  EXPECT_EQ(bytes_behind(cut, WgmmaUse::by_table), 0);
+  EXPECT_EQ(bytes_behind(cut, WgmmaUse::always), (4 * parts + 2) * kMatrix);
 }
 
 }  // namespace gemm_wgmma_cuda_test
