@@ -45,6 +45,7 @@ struct Case {
   bool means = false;      // of each micro-batch's own targets, which differ in number
   optim::Moments moments = optim::Moments::f32;
   bool fp8 = false;
+  kernels::WgmmaUse wgmma = kernels::WgmmaUse::by_table;
 };
 
 zero::EngineConfig config_of(const Case& c, bool graph) {
@@ -62,6 +63,7 @@ zero::EngineConfig config_of(const Case& c, bool graph) {
   config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1};
   config.optimizer.moments = c.moments;
   config.fp8 = c.fp8;
+  config.wgmma = c.wgmma;
   if (c.sgd) {
     config.optimizer.kind = optim::OptimizerKind::sgd;
     config.optimizer.hyper.momentum = 0.9;
@@ -205,6 +207,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{.name = "Sgd", .sgd = true},
         Case{.name = "NarrowMoments", .dtype = DType::bf16, .moments = optim::Moments::bf16},
         Case{.name = "EightBits", .dtype = DType::bf16, .accumulation = 2, .fp8 = true},
+        Case{.name = "Wgmma", .dtype = DType::bf16, .wgmma = kernels::WgmmaUse::always},
         Case{.name = "SharedStatesNccl", .stage = 1, .world = 2, .nccl = true},
         Case{.name = "SharedGradients", .stage = 2, .dtype = DType::bf16, .accumulation = 3},
         Case{.name = "SharedGradientsOfTwo",
