@@ -27,7 +27,7 @@ void fp8_round(const Fp8Round& args, StreamRef stream) {
 
 // The largest magnitude has to be known before anything is rounded: x is read twice.
 Cost cost(const Fp8Round& args) {
-  return {.bytes_read = 2 * args.x.bytes(),
+  return {.bytes_read = (args.is_known ? 1 : 2) * args.x.bytes(),
           .bytes_written = args.y.bytes(),
           .flops = 4 * args.x.numel()};
 }

@@ -13,8 +13,9 @@ namespace zinc::kernels {
 struct Fp8Round {
   ConstView x;  // bf16, outer strides free
   Fp8 format = Fp8::e4m3;
-  View y;        // shape and dtype of x; may be x
-  View largest;  // [1] f32, overwritten: the largest magnitude of x; a NaN where x has one
+  View y;                 // shape and dtype of x; may be x
+  View largest;           // [1] f32, overwritten: the largest magnitude of x; a NaN where x has one
+  bool is_known = false;  // largest is only read: an earlier call has found it
 };
 
 // Asynchronous on `stream`. The same bits on every device. NaN and infinities of x stay as they

@@ -143,35 +143,43 @@ void note_epilogue(const Gemm& args, const MatrixProduct& p, StreamRef stream) {
 // An operand in 8 bits; workspace is the stream's. With no format, the operand itself.
 class Fp8Operand {
  public:
-  Fp8Operand(std::string_view name, const ConstView& operand, Fp8 format, StreamRef stream)
-      : operand_(operand), format_(format), stream_(stream) {
+  Fp8Operand(std::string_view name, const ConstView& operand, Fp8 format, const View& largest,
+             bool is_known, StreamRef stream)
+      : operand_(operand), format_(format), is_known_(is_known), stream_(stream) {
     if (format == Fp8::none) return;
     require(operand.dtype() == DType::bf16, "gemm: ", name, " is rounded to 8 bits from bf16, not ",
             operand.dtype());
+    require(largest || !is_known, "gemm: the largest magnitude of ", name,
+            " is known, and missing");
+    if (largest)
+      require_dense_operand("gemm", "a largest magnitude", largest, DType::f32, Shape{1});
     block_ = Context::current().allocator().allocate(kNumbersBytes + operand.bytes(), Tier::device,
                                                      Label::workspace, stream);
+    largest_ = largest ? largest : View(block_.data(), DType::f32, Shape{1}, operand.device());
   }
   // In bf16.
   ConstView round() const {
     if (format_ == Fp8::none) return operand_;
     const View y(values(), DType::bf16, operand_.shape(), operand_.device());
-    const View largest(block_.data(), DType::f32, Shape{1}, operand_.device());
-    fp8_round({.x = operand_, .format = format_, .y = y, .largest = largest}, stream_);
+    fp8_round(
+        {.x = operand_, .format = format_, .y = y, .largest = largest_, .is_known = is_known_},
+        stream_);
     return y;
   }
   // As codes, which take half of the memory. Returns what multiplies them.
   const float* encode(bool transposed) const {
-    auto* const numbers = static_cast<float*>(block_.data());
+    float* const unscale = static_cast<float*>(block_.data()) + 1;
     if constexpr (kHasCudaKernels) {
       cuda::fp8_encode({.x = operand_,
                         .format = format_,
                         .transposed = transposed,
                         .codes = static_cast<uint8_t*>(values()),
-                        .largest = numbers,
-                        .unscale = numbers + 1},
+                        .largest = largest_.data_as<float>(),
+                        .is_known = is_known_,
+                        .unscale = unscale},
                        stream_);
     }
-    return numbers + 1;
+    return unscale;
   }
   void* values() const { return static_cast<std::byte*>(block_.data()) + kNumbersBytes; }
 
@@ -180,8 +188,10 @@ class Fp8Operand {
 
   ConstView operand_;
   Fp8 format_;
+  bool is_known_;
   StreamRef stream_;
   Block block_;
+  View largest_;
 };
 
 // On tensor cores of 8 bits; false: nothing was done.
@@ -237,7 +247,8 @@ void gemm(const Gemm& args, StreamRef stream) {
   }
   const Device device = args.c.device();
   if (args.a_fp8 != Fp8::none || args.b_fp8 != Fp8::none) {
-    const Fp8Operand a("a", args.a, args.a_fp8, stream), b("b", args.b, args.b_fp8, stream);
+    const Fp8Operand a("a", args.a, args.a_fp8, args.a_largest, args.a_largest_known, stream);
+    const Fp8Operand b("b", args.b, args.b_fp8, args.b_largest, args.b_largest_known, stream);
     if (device.is_cuda() && !device.meta && run_codes(p, args, a, b, stream)) return;
     Gemm rounded = args;
     rounded.a = a.round();

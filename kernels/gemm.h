@@ -30,13 +30,16 @@ enum class Activation : uint8_t {
 //
 // Note [Rounding of the pre-activation]
 // With an activation, z is rounded to the dtype of c first and the activation reads the rounded
-// value, whether or not it is saved; likewise before the slope at activation_input multiplies it. So
-// the fused op gives the bits of the two ops in a row, and the same bits with and without gradient.
+// value, whether or not it is saved; likewise before the slope at activation_input multiplies it.
+// So the fused op gives the bits of the two ops in a row, and the same bits with and without
+// gradient.
 //
 // Note [Products of 8 bits]
 // With a_fp8 or b_fp8 the operand is rounded to 8 bits first, with a scale of its own
-// (kernels/fp8_round.h), and the product is that of the rounded operands: the values that tensor cores
-// of 8 bits would multiply, in bf16, on every device. Workspace: a copy of the operand.
+// (kernels/fp8_round.h), and the product is that of the rounded operands: the values that tensor
+// cores of 8 bits would multiply, in bf16, on every device. Workspace: a copy of the operand. The
+// scale follows the operand's largest magnitude. A caller that multiplies one tensor several times
+// gives a place for it: the first product finds it, the others are told that it is known.
 struct Gemm {
   ConstView a;     // [M, K], with transpose_a [K, M]; f64 | f32 | bf16 | f16
   ConstView b;     // [K, N], with transpose_b [N, K]; dtype of a
@@ -54,6 +57,8 @@ struct Gemm {
   double beta = 0.0;
   Activation activation = Activation::none;
   Fp8 a_fp8 = Fp8::none, b_fp8 = Fp8::none;  // of bf16 alone: Note [Products of 8 bits]
+  View a_largest, b_largest;                 // optional [1] f32, on their device
+  bool a_largest_known = false, b_largest_known = false;
 };
 
 // Throws InvalidArgument for wrong shapes, dtypes, devices or tiers.

@@ -48,9 +48,31 @@ int cut_of_weight(const LinearOptions& options) {
   return is_cut_by_inputs(options) == (options.layout == WeightLayout::out_in) ? 1 : 0;
 }
 
+// The largest magnitude of a tensor that several products take in 8 bits. The first of them, in the
+// order of the compute stream, finds it.
+class Largest {
+ public:
+  // [1] f32; absent in products that are not of 8 bits. `is_whole`: the product takes all of the
+  // tensor; else it scales what it takes by itself.
+  View place(bool in_8_bits, bool is_whole) {
+    if (!in_8_bits || !is_whole) return {};
+    if (!value_.defined()) value_ = Tensor::empty(Shape{1}, DType::f32);
+    return value_.view();
+  }
+  // Whether an earlier product has found it; from now on one has.
+  bool find(const View& place) { return place && std::exchange(is_known_, true); }
+
+ private:
+  Tensor value_;
+  bool is_known_ = false;
+};
+
 class LinearNode final : public Node {
  public:
-  explicit LinearNode(const LinearOptions& options) : options_(options) { options_.in_rows = {}; }
+  LinearNode(const LinearOptions& options, const Largest& x, const Largest& weight)
+      : options_(options), x_largest_(x), weight_largest_(weight) {
+    options_.in_rows = {};
+  }
   std::string_view name() const override { return "linear"; }
 
   // z = x W^T + b:  dz = dy * activation'(z);  db = sum_rows dz;  dW = dz^T x;  dx = dz W
@@ -73,19 +95,20 @@ class LinearNode final : public Node {
     // Where weights wait for ranks, those get dx as soon as they can; where dz is under way, dx is
     // made of the rows that are here.
     const bool begins_with_input = pass.hides_weights() || rows.num_parts > 0;
-    if (begins_with_input) give_input_gradient(pass, dz, std::exchange(rows, {}));
+    const auto dz_largest = std::make_shared<Largest>();
+    if (begins_with_input) give_input_gradient(pass, dz, *dz_largest, std::exchange(rows, {}));
     if (pass.weight_needs(1)) {
       pass.make_weight_gradient(1, [dz, options = options_](const GradientTarget& db) {
         bias_backward(options, dz, db);
       });
     }
     if (pass.weight_needs(0)) {
-      pass.make_weight_gradient(
-          0, [dz, x = pass.take_saved(0), options = options_](const GradientTarget& dw) {
-            weight_backward(options, x, dz, dw);
-          });
+      pass.make_weight_gradient(0, [dz, dz_largest, x = pass.take_saved(0), x_largest = x_largest_,
+                                    options = options_](const GradientTarget& dw) mutable {
+        weight_backward(options, x, x_largest, dz, *dz_largest, dw);
+      });
     }
-    if (!begins_with_input) give_input_gradient(pass, std::move(dz), {});
+    if (!begins_with_input) give_input_gradient(pass, std::move(dz), *dz_largest, {});
   }
 
   bool offers_slope() const override { return options_.activation != Activation::none; }
@@ -102,7 +125,8 @@ class LinearNode final : public Node {
   }
 
  private:
-  void give_input_gradient(BackwardPass& pass, Tensor dz, const RowsUnderWay& under_way) const {
+  void give_input_gradient(BackwardPass& pass, Tensor dz, Largest& dz_largest,
+                           const RowsUnderWay& under_way) {
     if (!pass.needs(0)) return;
     Tensor dx;
     if (options_.slices == nullptr) dx = pass.take_arrived(0, /*to_write=*/true);
@@ -117,7 +141,9 @@ class LinearNode final : public Node {
       const View dx_rows = as_matrix("linear", dx.view());
       const ConstView slope_rows =
           slope ? as_matrix("linear", ConstView(slope->input.view())) : ConstView();
+      const View w_largest = weight_largest_.place(options_.fp8, true);
       under_way.for_each_part(dz_rows.dim(0), [&](int64_t begin, int64_t count) {
+        const View largest = dz_largest.place(options_.fp8, count == dz_rows.dim(0));
         gemm({.whole = {.a = dz_rows.narrow(0, begin, count),
                         .b = weight.view(),
                         .bias = {},
@@ -128,7 +154,11 @@ class LinearNode final : public Node {
                         .beta = adds ? 1.0 : 0.0,
                         .activation = slope ? slope->activation : Activation::none,
                         .a_fp8 = options_.fp8 ? Fp8::e5m2 : Fp8::none,
-                        .b_fp8 = options_.fp8 ? Fp8::e4m3 : Fp8::none},
+                        .b_fp8 = options_.fp8 ? Fp8::e4m3 : Fp8::none,
+                        .a_largest = largest,
+                        .b_largest = w_largest,
+                        .a_largest_known = dz_largest.find(largest),
+                        .b_largest_known = weight_largest_.find(w_largest)},
               .a = by_inputs ? -1 : 1,
               .b = cut_of_weight(options_),
               .c = by_inputs ? 1 : -1},
@@ -152,14 +182,17 @@ class LinearNode final : public Node {
     if (options.slices == nullptr) return sum({0, rows.dim(1)});
     for (const auto& slice : options.slices->slices) std::ranges::for_each(slice, sum);
   }
-  static void weight_backward(const LinearOptions& options, const Tensor& x, const Tensor& dz,
-                              const GradientTarget& dw) {
+  static void weight_backward(const LinearOptions& options, const Tensor& x, Largest& x_largest,
+                              const Tensor& dz, Largest& dz_largest, const GradientTarget& dw) {
     const bool out_in = options.layout == WeightLayout::out_in;
     const ConstView x_matrix = as_matrix("linear", ConstView(x.view()));
     const ConstView dz_matrix = as_matrix("linear", ConstView(dz.view()));
     const int cut = cut_of_weight(options);
     const Fp8 of_dz = options.fp8 ? Fp8::e5m2 : Fp8::none;
     const Fp8 of_x = options.fp8 ? Fp8::e4m3 : Fp8::none;
+    const View place_of_x = x_largest.place(options.fp8, true);
+    const View place_of_dz = dz_largest.place(options.fp8, true);
+    const bool knows_x = x_largest.find(place_of_x), knows_dz = dz_largest.find(place_of_dz);
     gemm({.whole = {.a = out_in ? dz_matrix : x_matrix,
                     .b = out_in ? x_matrix : dz_matrix,
                     .bias = {},
@@ -169,7 +202,11 @@ class LinearNode final : public Node {
                     .transpose_a = true,
                     .beta = dw.accumulate ? 1.0 : 0.0,
                     .a_fp8 = out_in ? of_dz : of_x,
-                    .b_fp8 = out_in ? of_x : of_dz},
+                    .b_fp8 = out_in ? of_x : of_dz,
+                    .a_largest = out_in ? place_of_dz : place_of_x,
+                    .b_largest = out_in ? place_of_x : place_of_dz,
+                    .a_largest_known = out_in ? knows_dz : knows_x,
+                    .b_largest_known = out_in ? knows_x : knows_dz},
           .a = cut == 0 ? 1 : -1,
           .b = cut == 1 ? 1 : -1,
           .c = cut},
@@ -177,6 +214,7 @@ class LinearNode final : public Node {
   }
 
   LinearOptions options_;
+  Largest x_largest_, weight_largest_;
 };
 
 void check(const Tensor& x, const Weight& weight, const Weight& bias, int64_t in, int64_t out,
@@ -209,6 +247,7 @@ Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias,
   const bool records = needs_gradient(x, weight, bias);
   const bool activates = options.activation != Activation::none;
 
+  Largest x_largest, weight_largest;
   Tensor y = Tensor::empty(shape, x.dtype());
   Tensor z;
   if (records && activates) z = Tensor::empty(shape, x.dtype());
@@ -219,7 +258,9 @@ Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias,
     const ConstView x_rows = as_matrix("linear", ConstView(x.view()));
     const View y_rows = as_matrix("linear", y.view());
     const View z_rows = z.defined() ? as_matrix("linear", z.view()) : View();
+    const View w_largest = weight_largest.place(options.fp8 && records, true);
     const auto make = [&](int64_t begin, int64_t count) {
+      const View largest = x_largest.place(options.fp8 && records, count == x_rows.dim(0));
       gemm({.whole = {.a = x_rows.narrow(0, begin, count),
                       .b = w.view(),
                       .bias = b.view(),
@@ -229,7 +270,11 @@ Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias,
                       .transpose_b = out_in,
                       .activation = options.activation,
                       .a_fp8 = options.fp8 ? Fp8::e4m3 : Fp8::none,
-                      .b_fp8 = options.fp8 ? Fp8::e4m3 : Fp8::none},
+                      .b_fp8 = options.fp8 ? Fp8::e4m3 : Fp8::none,
+                      .a_largest = largest,
+                      .b_largest = w_largest,
+                      .a_largest_known = x_largest.find(largest),
+                      .b_largest_known = weight_largest.find(w_largest)},
             .a = by_inputs ? 1 : -1,
             .b = cut_of_weight(options),
             .c = by_inputs ? -1 : 1},
@@ -242,7 +287,7 @@ Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias,
     }
   }
   if (records) {
-    auto node = make_node<LinearNode>(options);
+    auto node = make_node<LinearNode>(options, x_largest, weight_largest);
     node->add_input(x);
     node->add_weight(weight, x.requires_grad());
     node->add_weight(bias, false);

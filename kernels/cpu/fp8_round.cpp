@@ -37,8 +37,8 @@ float largest_magnitude(const ConstView& x) {
 }  // namespace
 
 void fp8_round(const Fp8Round& args) {
-  const float largest = args.x.numel() == 0 ? 0.0f : largest_magnitude(args.x);
-  *args.largest.data_as<float>() = largest;
+  float& largest = *args.largest.data_as<float>();
+  if (!args.is_known) largest = args.x.numel() == 0 ? 0.0f : largest_magnitude(args.x);
   if (args.x.numel() == 0) return;
   fp8_round_lanes(args, fp8_scale_exponent(args.format, largest));
 }

@@ -1,5 +1,6 @@
 // Rounding to 8 bits: the largest magnitude, by atomics on its bits, whose order does not matter;
-// then a map, or the codes for the library's products. Bytes moved: x in twice, y out.
+// then a map, or the codes for the library's products. Bytes moved: x in twice, once where the
+// largest is known, y out.
 #include "kernels/fp8_round.h"
 
 #include <algorithm>
@@ -85,6 +86,8 @@ __global__ void __launch_bounds__(kTile* kTileRows)
 }
 
 void find_largest(const ConstView& x, float* largest, StreamRef stream) {
+  kernels::fill({.y = View(largest, DType::f32, Shape{1}, x.device()), .value = 0.0}, stream);
+  if (x.numel() == 0) return;
   const auto space = element_space(std::array<ConstView, 1>{x});
   const int64_t items = packs_of(space.cols, kPack<bf16>) * space.rows;
   const int64_t blocks = std::min(kMaxMapBlocks, packs_of(items, kMapThreads));
@@ -97,10 +100,9 @@ void find_largest(const ConstView& x, float* largest, StreamRef stream) {
 }  // namespace
 
 void fp8_round(const Fp8Round& args, StreamRef stream) {
-  kernels::fill({.y = args.largest, .value = 0.0}, stream);
-  if (args.x.numel() == 0) return;
   auto* const largest = args.largest.data_as<float>();
-  find_largest(args.x, largest, stream);
+  if (!args.is_known) find_largest(args.x, largest, stream);
+  if (args.x.numel() == 0) return;
   ToGrid to_grid;
   to_grid.format = args.format;
   to_grid.largest = largest;
@@ -110,8 +112,7 @@ void fp8_round(const Fp8Round& args, StreamRef stream) {
 
 void fp8_encode(const Fp8Encode& args, StreamRef stream) {
   const ConstView& x = args.x;
-  kernels::fill({.y = View(args.largest, DType::f32, Shape{1}, x.device()), .value = 0.0}, stream);
-  find_largest(x, args.largest, stream);
+  if (!args.is_known) find_largest(x, args.largest, stream);
   const int64_t tiles = packs_of(x.dim(0), kTile) * packs_of(x.dim(1), kTile);
   launch(encode_kernel, dim3(static_cast<unsigned>(std::min(kMaxMapBlocks, tiles))),
          dim3(kTile, kTileRows), 0, stream, args, x.data_as<bf16>(), x.dim(0), x.dim(1),

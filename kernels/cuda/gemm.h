@@ -35,7 +35,8 @@ struct Fp8Encode {
   Fp8 format = Fp8::e4m3;
   bool transposed = false;
   uint8_t* codes = nullptr;
-  float* largest = nullptr;  // scratch
+  float* largest = nullptr;  // of the magnitudes: found, or with is_known given
+  bool is_known = false;
   float* unscale = nullptr;  // what a code's value is multiplied with
 };
 void fp8_encode(const Fp8Encode& args, StreamRef stream);

@@ -155,6 +155,19 @@ TEST(Fp8Round, InPlace) {
   EXPECT_THAT(x.values(), testing::ElementsAre(1.0, 1.0, -448.0));
 }
 
+TEST(Fp8Round, AKnownLargest_IsOnlyRead) {
+  const test::DeviceScope scope(test::device_for(DType::bf16));
+  HostArray x = HostArray::of({1.0, 0.40625, -0.03}, {3}, DType::bf16), y({3}, DType::bf16);
+  HostArray largest = HostArray::of({1000.0}, {1}, DType::f32);
+  fp8_round({.x = x, .format = Fp8::e4m3, .y = y, .largest = largest, .is_known = true},
+            test::test_stream());
+  test::test_stream()->synchronize();
+  // Scaled by 1/4: numbers below 2^-4 are steps of 2^-7.
+  EXPECT_THAT(y.values(), testing::ElementsAre(1.0, 0.40625, -0.03125));
+  EXPECT_EQ(largest.at(0), 1000.0);
+  EXPECT_EQ(cost(Fp8Round{.x = x, .y = y, .is_known = true}).bytes(), 12);
+}
+
 // A product with operands in 8 bits is one of operands that were rounded before: with its bits, but
 // on a GPU that multiplies 8 bits, whose library adds in another order.
 TEST(Gemm, EightBits_AreRoundedBefore) {
@@ -189,6 +202,34 @@ TEST(Gemm, EightBits_AreRoundedBefore) {
     }
     EXPECT_FALSE(test::same_bits(rounded(a, formats[0]), a));
   }
+}
+
+TEST(Gemm, LargestOfAnOperandInEightBits_IsFoundOnce) {
+  const test::CpuContext context;
+  const test::DeviceScope scope(test::device_for(DType::bf16));
+  const HostArray a = HostArray::random({16, 32}, DType::bf16, 1, -9, 3);
+  const HostArray b = HostArray::random({32, 16}, DType::bf16, 2);
+  HostArray left({1}, DType::f32), right({1}, DType::f32);
+  HostArray found({16, 16}, DType::f32), known = found, other = found, alone = found;
+  const auto multiply = [&](HostArray& c, bool with_places, bool is_known) {
+    Gemm args{.a = a, .b = b, .bias = {}, .activation_input = {}, .c = c};
+    args.a_fp8 = args.b_fp8 = Fp8::e4m3;
+    if (with_places) args.a_largest = left, args.b_largest = right;
+    args.a_largest_known = args.b_largest_known = is_known;
+    gemm(args, test::test_stream());
+    test::test_stream()->synchronize();
+  };
+  multiply(alone, false, false);
+  multiply(found, true, false);
+  EXPECT_TRUE(test::same_bits(found, alone));
+  EXPECT_GT(left.at(0), 8.0);
+  multiply(known, true, true);
+  EXPECT_TRUE(test::same_bits(known, alone));
+  left.set(0, 1e6);
+  multiply(other, true, true);
+  EXPECT_FALSE(test::same_bits(other, alone));
+  EXPECT_THAT(test::message_of_invalid([&] { multiply(other, false, true); }),
+              HasSubstr("the largest magnitude of a is known, and missing"));
 }
 
 TEST(Fp8Round, BadArgumentsCostAndMetaDevice) {

@@ -580,12 +580,26 @@ TEST(Plan, KernelsOfAStep_AddUpToTheirFlop) {
   EXPECT_NE(json_of(plan).find("\"kernels_per_step\""), std::string::npos);
 }
 
+// Two products take each of x, weight and gradient in 8 bits. The first of them reads it twice, for
+// its scale and for its rounding, the other once.
+TEST(Plan, ProductsInEightBits_FindAScaleOnce) {
+  const Case c{"", gpt2()};
+  Config config = config_of(c);
+  config.engine.precision.dtype = DType::bf16;
+  config.engine.fp8 = true;
+  const Plan plan = make_plan(c.model, config, {.seq = kSeq});
+  const auto rounding = std::ranges::find(plan.fullest.kernels, "fp8_round", &KernelFigures::name);
+  ASSERT_NE(rounding, plan.fullest.kernels.end());
+  EXPECT_EQ(2 * rounding->bytes_read, 3 * rounding->bytes_written);
+}
+
 // Bytes that kernels other than products and attention move for one layer on a GPU, in arrays of
-// [tokens, features]. What a step moves for weights does not grow with the batch, and falls out.
+// [tokens, features]. What a step moves for weights does not grow with the batch, and falls out; so
+// do parts of sums, of which batches of these sizes have equal numbers (Note [Split sums]).
 std::map<std::string, double> passes_of_a_layer(
     ModelConfigFile (*model)(int64_t layers), int64_t features,
     kernels::WgmmaUse wgmma = kernels::WgmmaUse::by_table) {
-  constexpr int64_t kTokens = 64, kMore = 4;
+  constexpr int64_t kTokens = 64, kMore = 512;
   std::map<std::string, double> passes;
   for (const int64_t layers : {2, 3}) {
     for (const int64_t batch : {kMore, 2 * kMore}) {
