@@ -166,6 +166,28 @@ TEST_F(Fused, LinearOf8Bits_MultipliesRoundedOperands) {
   }
 }
 
+// Rows that are multiplied apart have scales of their own.
+TEST_F(Fused, LinearOf8Bits_ScalesRowsThatComeApart) {
+  Values values = random_tensor({16, 16}, 0, DType::bf16).to_vector<double>();
+  for (size_t i = 0; i < values.size() / 2; ++i) values[i] *= 0x1p-12;
+  const Tensor x = Tensor::from(values, {16, 16}, DType::bf16);
+  Tensor w = random_tensor({24, 16}, 1, DType::bf16);
+  requires_grad_(w);
+  const auto make_apart = [](const Tensor&, const std::function<void(int64_t, int64_t)>& make) {
+    make(0, 8);
+    make(8, 8);
+  };
+  const Tensor apart = linear(x, w, {}, {.in_rows = make_apart, .fp8 = true});
+  Values parts;
+  for (const int64_t first : {0, 8}) {
+    const Tensor rows = x.narrow_view(0, first, 8);
+    for (const double value : linear(rows, w, {}, {.fp8 = true}).to_vector<double>()) {
+      parts.push_back(value);
+    }
+  }
+  EXPECT_EQ(apart.to_vector<double>(), parts);
+}
+
 TEST_F(Fused, WeightLayouts_AreTransposesOfEachOther) {
   expect_close(
       [](In in) { return Tensors{linear(in[0], in[1])}; },
