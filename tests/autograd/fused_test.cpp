@@ -169,7 +169,7 @@ TEST_F(Fused, LinearOf8Bits_MultipliesRoundedOperands) {
 // Rows that are multiplied apart have scales of their own.
 TEST_F(Fused, LinearOf8Bits_ScalesRowsThatComeApart) {
   Values values = random_tensor({16, 16}, 0, DType::bf16).to_vector<double>();
-  for (size_t i = 0; i < values.size() / 2; ++i) values[i] *= 0x1p-12;
+  for (size_t i = values.size() / 2; i < values.size(); ++i) values[i] *= 0x1p-12;
   const Tensor x = Tensor::from(values, {16, 16}, DType::bf16);
   Tensor w = random_tensor({24, 16}, 1, DType::bf16);
   requires_grad_(w);
