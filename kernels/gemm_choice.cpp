@@ -22,9 +22,10 @@ bool can_take(const MatrixProduct& p) {
          is_aligned(p.bias, 0, p.bias_dtype);
 }
 
+// Lines are of single products of 16 bits.
 bool fits(const GemmRule& rule, const MatrixProduct& p) {
-  return rule.dtype == p.dtype && rule.transpose_a == p.transpose_a &&
-         rule.transpose_b == p.transpose_b &&
+  return rule.dtype == p.dtype && p.a_fp8 == Fp8::none && p.batch() == 1 &&
+         rule.transpose_a == p.transpose_a && rule.transpose_b == p.transpose_b &&
          rule.activates == (p.activation != Activation::none) && p.m >= rule.min_m &&
          p.n >= rule.min_n && p.k >= rule.min_k;
 }

@@ -206,6 +206,37 @@ TEST(GemmWgmmaChoice, IsTheTables) {
   EXPECT_EQ(runs_of(c, DType::bf16, WgmmaUse::never, {&line, 1}), 0);
 }
 
+TEST(GemmWgmmaChoice, FirstLineThatFitsIsTaken) {
+  const CpuContext context;
+  auto& slot = Context::current().slot<GemmChoice>();
+  const GemmRule lines[] = {{.min_m = 100, .wgmma = true},
+                            {.min_m = 50, .proposal = 3},
+                            {.min_k = 8, .proposal = 1},
+                            {.proposal = 2}};
+  slot.table = lines;
+  const MatrixProduct p{.m = 128, .n = 64, .k = 64, .dtype = DType::bf16, .lda = 64, .ldb = 64};
+  EXPECT_TRUE(choose_gemm(p).wgmma);
+  MatrixProduct q = p;
+  q.lda = 68;  // which our kernel does not take
+  EXPECT_FALSE(choose_gemm(q).wgmma);
+  EXPECT_EQ(choose_gemm(q).proposal, 3);
+  q.m = 40;
+  EXPECT_EQ(choose_gemm(q).proposal, 1);
+  q.k = 4;
+  EXPECT_EQ(choose_gemm(q).proposal, 2);
+  q.a_fp8 = Fp8::e4m3;
+  EXPECT_EQ(choose_gemm(q).proposal, 0);
+  q = p;
+  q.batch_rank = 1;
+  q.batch_extent[0] = 2;
+  EXPECT_FALSE(choose_gemm(q).wgmma);
+  EXPECT_EQ(choose_gemm(q).proposal, 0);
+  slot.use = WgmmaUse::never;
+  slot.proposal = 4;
+  EXPECT_FALSE(choose_gemm(p).wgmma);
+  EXPECT_EQ(choose_gemm(p).proposal, 4);
+}
+
 TEST(GemmWgmmaChoice, LeavesWhatItCannotDo) {
   if (!runs_on_cuda()) GTEST_SKIP() << "a kernel of CUDA's";
   const auto of = [](const Case& c, DType dtype = DType::bf16) {
