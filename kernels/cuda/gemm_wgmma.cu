@@ -11,8 +11,8 @@
 #include "kernels/cuda/gemm_epilogue.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/shared.h"
-#include "kernels/cuda/warp.h"
 #include "kernels/cuda/tensor_map.h"
+#include "kernels/cuda/warp.h"
 #include "kernels/cuda/warpgroup.h"
 #include "kernels/gemm_choice.h"
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # usage: wgmma_instructions.sh OBJECT...: whether the compiler left the products of
 # kernels/cuda/attention_wgmma_forward.cu and gemm_wgmma.cu, compiled for compute capability 9.0a, beside
-# the threads. Of each of their kernels it counts the products of a warpgroup and the waits for them: a compiler that cannot
+# the threads. Of each of their kernels it counts the products and the waits for them: a compiler that cannot
 # follow the sums waits behind every product, and says so in a note that a build does not stop for.
 # Exit status 0; 1 where a count is another; 77 without cuobjdump and nvdisasm (of the CUDA toolkit, or
 # the Python packages nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm; or name the first in CUOBJDUMP).
