@@ -60,8 +60,11 @@ template <class T>
 void finish_plain(const Strip<T>& strip) {
   for (int64_t r = 0; r < strip.tile.rows; ++r) {
     T* c_row = strip.c_row(r);
-    for_each_vector(strip.cols, [&](int64_t c, auto load, auto store)
-                                    HWY_ATTR { store(strip.linear(r, c, load), c_row + c); });
+    const T* c_ahead = strip.c_row(std::min(r + kRowsAhead, strip.tile.rows - 1));
+    for_each_vector(strip.cols, [&](int64_t c, auto load, auto store) HWY_ATTR {
+      if (strip.tile.beta != 0.0f) hwy::Prefetch(c_ahead + c);
+      store(strip.linear(r, c, load), c_row + c);
+    });
   }
 }
 
