@@ -45,6 +45,8 @@ MatrixProduct check_product(std::string_view op, const ConstView& a, const Const
                   .lda = matrix_stride(a),
                   .ldb = matrix_stride(b),
                   .ldc = matrix_stride(c),
+                  .addend = c.data(),
+                  .addend_stride = matrix_stride(c),
                   .transpose_a = transpose_a,
                   .transpose_b = transpose_b};
   const int64_t b_k = b.dim(transpose_b ? -1 : -2);
@@ -64,6 +66,12 @@ void check_epilogue(const Gemm& args, const MatrixProduct& p) {
                 (args.bias.dtype() == DType::f32 && is_16bit_float(p.dtype)),
             "gemm: bias must be ", p.dtype, is_16bit_float(p.dtype) ? " or f32" : "", ", not ",
             args.bias.dtype());
+  }
+  if (args.addend) {
+    require(args.beta != 0.0, "gemm: an addend needs a beta that multiplies it");
+    require_operand("gemm", "addend", args.addend, p.c_dtype, whole);
+    require_matrix("gemm", "addend", args.addend, 2);
+    require_apart("gemm", "c", args.c, "addend", args.addend);
   }
   if (args.activation_input) {
     require(args.activation != Activation::none,
@@ -225,8 +233,8 @@ void gemm(const Gemm& args, StreamRef stream) {
   require_matrix("gemm", "a", args.a, 2);
   require_matrix("gemm", "b", args.b, 2);
   require_matrix("gemm", "c", args.c, 2);
-  require_same_device(
-      "gemm", {args.a, args.b, args.c, args.bias, args.activation_input, args.pre_activation});
+  require_same_device("gemm", {args.a, args.b, args.c, args.bias, args.addend,
+                               args.activation_input, args.pre_activation});
   MatrixProduct p =
       check_product("gemm", args.a, args.b, args.c, args.transpose_a, args.transpose_b);
   check_epilogue(args, p);
@@ -237,6 +245,10 @@ void gemm(const Gemm& args, StreamRef stream) {
   p.bias = args.bias.data();
   p.bias_dtype = args.bias.dtype();
   p.activation = args.activation;
+  if (args.addend) {
+    p.addend = args.addend.data();
+    p.addend_stride = matrix_stride(args.addend);
+  }
   if (args.activation_input) {
     p.x = args.activation_input.data();
     p.x_stride = matrix_stride(args.activation_input);

@@ -1,5 +1,5 @@
 // kernels/gemm.h: matrix products.
-//   z = alpha * op(A) op(B) + beta * C + bias          op: as stored or transposed
+//   z = alpha * op(A) op(B) + beta * D + bias          op: as stored or transposed; D: C, or another
 //   C = activation(z), or z * activation'(x) for the gradient of a preceding activation
 //
 // Products are summed in f32 (f64 for f64) and rounded once, also when beta accumulates into a
@@ -46,8 +46,10 @@ struct Gemm {
   ConstView bias;  // optional [N], added to every row; dtype of a, or f32 where a is 16-bit
   // Optional [M, N], dtype of c: x of a preceding activation; c = z * activation'(x). May be c.
   ConstView activation_input;
-  // [M, N] dtype of a, or f32 where a is 16-bit. Overwritten when beta is 0 (never read then),
-  // else beta times its old value is added.
+  // Optional [M, N], dtype of c: D above. Absent: the old value of c. Not c itself.
+  ConstView addend{};
+  // [M, N] dtype of a, or f32 where a is 16-bit. Overwritten; read only where beta is not 0 and
+  // addend is absent.
   View c;
   // Optional [M, N], dtype of c: receives z; only with an activation and no activation_input.
   View pre_activation;

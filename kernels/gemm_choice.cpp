@@ -18,6 +18,7 @@ bool can_take(const MatrixProduct& p) {
          !(p.transpose_a && p.transpose_b) && p.k > 0 && p.n % kPack == 0 &&
          std::max({p.m, p.n, p.k}) < kMost && is_aligned(p.a, p.lda, p.dtype) &&
          is_aligned(p.b, p.ldb, p.dtype) && is_aligned(p.c, p.ldc, p.c_dtype) &&
+         is_aligned(p.addend, p.addend_stride, p.c_dtype) &&
          is_aligned(p.pre, p.pre_stride, p.c_dtype) && is_aligned(p.x, p.x_stride, p.c_dtype) &&
          is_aligned(p.bias, 0, p.bias_dtype);
 }

@@ -22,6 +22,8 @@ struct MatrixProduct {
   const void* b = nullptr;
   void* c = nullptr;
   int64_t lda = 0, ldb = 0, ldc = 0;  // elements from one stored row to the next
+  const void* addend = nullptr;       // what beta multiplies: c, or another matrix of its dtype
+  int64_t addend_stride = 0;
   bool transpose_a = false, transpose_b = false;
   double alpha = 1.0, beta = 0.0;
 

@@ -155,6 +155,17 @@ void SelfAttention::on_share() {
 
 Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
                               const PositionTerms& positions) {
+  return resid_dropout_.forward(c_proj_.forward(mixed(x, scope, positions)));
+}
+
+ResidualSum SelfAttention::forward_onto(const Tensor& residual, const Tensor& x,
+                                        const AttentionScope& scope,
+                                        const PositionTerms& positions) {
+  return c_proj_.forward_onto(residual, mixed(x, scope, positions), &resid_dropout_);
+}
+
+Tensor SelfAttention::mixed(const Tensor& x, const AttentionScope& scope,
+                            const PositionTerms& positions) {
   const int64_t head = options_.features / options_.heads;
   const LocalHeads slice =
       LocalHeads::of(path(), options_.heads, kv_heads_of(options_), tensor_ranks(), nullptr);
@@ -203,8 +214,7 @@ Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
     mixed =
         attend_own_heads(tensor_ranks(), qkv.narrow_view(2, 0, width), seen.keys, seen.values, how);
   }
-  if (gets_heads(scope)) mixed = scope.sequence->to_tokens(mixed);
-  return resid_dropout_.forward(c_proj_.forward(mixed));
+  return gets_heads(scope) ? scope.sequence->to_tokens(mixed) : mixed;
 }
 
 }  // namespace zinc::nn

@@ -78,11 +78,17 @@ class SelfAttention : public Module {
   SelfAttention(Module& parent, std::string name, const SelfAttentionOptions& options);
   Tensor forward(const Tensor& x, const AttentionScope& scope = {},
                  const PositionTerms& positions = {});  // [B, T, C] -> [B, T, C]
+  // residual + forward(x)
+  ResidualSum forward_onto(const Tensor& residual, const Tensor& x,
+                           const AttentionScope& scope = {}, const PositionTerms& positions = {});
 
  protected:
   void on_share() override;
 
  private:
+  // What c_proj takes: each head's mix of values.
+  Tensor mixed(const Tensor& x, const AttentionScope& scope, const PositionTerms& positions);
+
   SelfAttentionOptions options_;
   uint64_t site_;
   Linear c_attn_;

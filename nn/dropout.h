@@ -16,10 +16,10 @@ class Dropout : public Module {
   // Of x inside of sliced layers, this rank's part of `whole` features: each slice drops others.
   Tensor of_own_features(const Tensor& x, int64_t whole);
   double probability() const { return probability_; }
-
- private:
+  // Whether forward() changes anything now.
   bool drops() const { return is_training() && probability_ > 0.0; }
 
+ private:
   double probability_;
   bool of_slice_;
   uint64_t site_;

@@ -8,6 +8,7 @@
 #include "autograd/ops/linear_cross_entropy.h"
 #include "autograd/ops/value.h"
 #include "core/error.h"
+#include "nn/dropout.h"
 #include "nn/lora.h"
 #include "nn/model.h"
 #include "nn/tensor_ranks.h"
@@ -102,6 +103,18 @@ Tensor Linear::forward(const Tensor& x) {
   return adapter_ != nullptr ? adapter_->forward(x) : plain(x, options_.activation);
 }
 
+Tensor ResidualSum::value() const { return term.defined() ? autograd::add(x, term) : x; }
+
+ResidualSum Linear::forward_onto(const Tensor& residual, const Tensor& x, Dropout* dropout) {
+  if ((dropout != nullptr && dropout->drops()) || adapter_ != nullptr ||
+      tensor_ranks() != nullptr || options_.activation != autograd::Activation::none) {
+    const Tensor y = forward(x);
+    return {.x = residual, .term = dropout == nullptr ? y : dropout->forward(y)};
+  }
+  return {.x = autograd::linear(x, weight_, bias(),
+                                {.layout = options_.layout, .fp8 = fp8_, .addend = residual})};
+}
+
 std::vector<Tensor> Linear::of_one_input(const Tensor& x, std::initializer_list<Linear*> layers) {
   std::vector<Tensor> results;
   Linear& first = **layers.begin();
@@ -124,12 +137,11 @@ Tensor Linear::plain(const Tensor& x, autograd::Activation activation) {
   TensorRanks* ranks = tensor_ranks();
   if (ranks != nullptr && options_.split == Split::rows) {
     const auto product = [&](TensorRanks::InRows in_rows) {
-      return autograd::linear(
-          x, weight_, {},
-          {.layout = options_.layout,
-           .slices = slices_,
-           .in_rows = std::move(in_rows),
-           .fp8 = fp8_});
+      return autograd::linear(x, weight_, {},
+                              {.layout = options_.layout,
+                               .slices = slices_,
+                               .in_rows = std::move(in_rows),
+                               .fp8 = fp8_});
     };
     const Tensor y = slices_ == nullptr ? ranks->leave_product(product) : product({});
     return bias_ ? autograd::add(y, autograd::value(own_weight(ranks, *bias_))) : y;

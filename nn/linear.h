@@ -38,7 +38,15 @@ struct LinearOptions {
   bool spread = false;
 };
 
+class Dropout;      // nn/dropout.h
 class LoraAdapter;  // nn/lora.h
+
+// The sum of a residual stream and what a branch adds to it.
+struct ResidualSum {
+  Tensor x;       // the sum, or its first term
+  Tensor term{};  // the second, where they are not added yet
+  Tensor value() const;
+};
 
 // Parameters "weight" [out, in] (in_out: [in, out]) and "bias" [out].
 class Linear : public Module {
@@ -47,6 +55,9 @@ class Linear : public Module {
   ~Linear() override;
   // [..., in] -> [..., out]. If ranks share the layer: this rank's part of the split dimension.
   Tensor forward(const Tensor& x);
+  // residual + dropout(forward(x)). The sum is made in the product's pass, and rounded once, unless
+  // ranks, an adapter or what is dropped come between.
+  ResidualSum forward_onto(const Tensor& residual, const Tensor& x, Dropout* dropout = nullptr);
   // forward() of layers with Split::columns and .spread, of one input x that is the same on all
   // ranks, or shared between them: enter(), and the first product beside what still travels.
   static std::vector<Tensor> of_one_input(const Tensor& x, std::initializer_list<Linear*> layers);
@@ -56,7 +67,8 @@ class Linear : public Module {
   Tensor cross_entropy(const Tensor& x, const Tensor& labels);
 
   const LinearOptions& options() const { return options_; }
-  // The products of forward() and of its backward pass take 8 bits from now on: autograd/ops/linear.h.
+  // The products of forward() and of its backward pass take 8 bits from now on:
+  // autograd/ops/linear.h.
   void set_fp8(bool fp8) { fp8_ = fp8; }
   // Throws InvalidArgument if the layer has an adapter: the weight alone is not the layer then.
   Parameter& weight();
@@ -83,8 +95,9 @@ class Linear : public Module {
   std::unique_ptr<LoraAdapter> adapter_;
 };
 
-// Products of 8 bits in all linear layers of the model but the one that makes its logits, whose dtype
-// has to be bf16, or none: Note [Products of 8 bits] in kernels/gemm.h. Adapters of LoRA keep bf16.
+// Products of 8 bits in all linear layers of the model but the one that makes its logits, whose
+// dtype has to be bf16, or none: Note [Products of 8 bits] in kernels/gemm.h. Adapters of LoRA keep
+// bf16.
 void use_fp8(Module& model, bool fp8 = true);
 
 // autograd::linear_cross_entropy() of a head of which each rank has the classes of its slice of the

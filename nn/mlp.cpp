@@ -53,9 +53,15 @@ Mlp::Mlp(Module& parent, std::string name, const MlpOptions& options)
                .split = Split::rows}),
       dropout_(*this, "dropout", options.dropout) {}
 
-Tensor Mlp::forward(const Tensor& x) {
+Tensor Mlp::inner(const Tensor& x) {
   const Tensor hidden = c_fc_.forward(x);
-  return dropout_.forward(c_proj_.forward(relu_ ? autograd::relu(hidden) : hidden));
+  return relu_ ? autograd::relu(hidden) : hidden;
+}
+
+Tensor Mlp::forward(const Tensor& x) { return dropout_.forward(c_proj_.forward(inner(x))); }
+
+ResidualSum Mlp::forward_onto(const Tensor& residual, const Tensor& x) {
+  return c_proj_.forward_onto(residual, inner(x), &dropout_);
 }
 
 GatedMlp::GatedMlp(Module& parent, std::string name, const GatedMlpOptions& options)
@@ -64,9 +70,15 @@ GatedMlp::GatedMlp(Module& parent, std::string name, const GatedMlpOptions& opti
       up_proj_(*this, "up_proj", gated(options, Split::columns)),
       down_proj_(*this, "down_proj", gated(options, Split::rows)) {}
 
-Tensor GatedMlp::forward(const Tensor& x) {
+Tensor GatedMlp::inner(const Tensor& x) {
   const std::vector<Tensor> hidden = Linear::of_one_input(x, {&gate_proj_, &up_proj_});
-  return down_proj_.forward(autograd::swiglu(hidden[0], hidden[1]));
+  return autograd::swiglu(hidden[0], hidden[1]);
+}
+
+Tensor GatedMlp::forward(const Tensor& x) { return down_proj_.forward(inner(x)); }
+
+ResidualSum GatedMlp::forward_onto(const Tensor& residual, const Tensor& x) {
+  return down_proj_.forward_onto(residual, inner(x));
 }
 
 PackedGatedMlp::PackedGatedMlp(Module& parent, std::string name,
@@ -89,6 +101,10 @@ PackedGatedMlp::PackedGatedMlp(Module& parent, std::string name,
 
 Tensor PackedGatedMlp::forward(const Tensor& x) {
   return dropout_.forward(down_proj_.forward(autograd::swiglu(gate_up_proj_.forward(x))));
+}
+
+ResidualSum PackedGatedMlp::forward_onto(const Tensor& residual, const Tensor& x) {
+  return down_proj_.forward_onto(residual, autograd::swiglu(gate_up_proj_.forward(x)), &dropout_);
 }
 
 }  // namespace zinc::nn

@@ -27,9 +27,12 @@ struct MlpOptions {
 class Mlp : public Module {
  public:
   Mlp(Module& parent, std::string name, const MlpOptions& options);
-  Tensor forward(const Tensor& x);  // [..., C] -> [..., C]
+  Tensor forward(const Tensor& x);                                    // [..., C] -> [..., C]
+  ResidualSum forward_onto(const Tensor& residual, const Tensor& x);  // residual + forward(x)
 
  private:
+  Tensor inner(const Tensor& x);
+
   bool relu_;  // the one activation that is no epilogue of the product
   Linear c_fc_;
   Linear c_proj_;
@@ -48,8 +51,11 @@ class GatedMlp : public Module {
  public:
   GatedMlp(Module& parent, std::string name, const GatedMlpOptions& options);
   Tensor forward(const Tensor& x);
+  ResidualSum forward_onto(const Tensor& residual, const Tensor& x);  // residual + forward(x)
 
  private:
+  Tensor inner(const Tensor& x);
+
   Linear gate_proj_;
   Linear up_proj_;
   Linear down_proj_;
@@ -70,6 +76,7 @@ class PackedGatedMlp : public Module {
  public:
   PackedGatedMlp(Module& parent, std::string name, const PackedGatedMlpOptions& options);
   Tensor forward(const Tensor& x);
+  ResidualSum forward_onto(const Tensor& residual, const Tensor& x);  // residual + forward(x)
 
  private:
   Linear gate_up_proj_;

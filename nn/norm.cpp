@@ -5,6 +5,15 @@
 #include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
+namespace {
+
+template <class Norm>
+autograd::ResidualNorm norm_of(Norm& norm, const ResidualSum& sum) {
+  if (sum.term.defined()) return norm.forward(sum.x, sum.term);
+  return {.sum = sum.x, .normed = norm.forward(sum.x)};
+}
+
+}  // namespace
 
 LayerNorm::LayerNorm(Module& parent, std::string name, const LayerNormOptions& options)
     : Module(parent, std::move(name)),
@@ -27,6 +36,8 @@ autograd::ResidualNorm LayerNorm::forward(const Tensor& x, const Tensor& residua
                                       own_weight(tensor_ranks(), bias_ ? &*bias_ : nullptr), eps_);
 }
 
+autograd::ResidualNorm LayerNorm::forward(const ResidualSum& sum) { return norm_of(*this, sum); }
+
 RMSNorm::RMSNorm(Module& parent, std::string name, const RMSNormOptions& options)
     : Module(parent, std::move(name)),
       eps_(options.eps),
@@ -46,5 +57,7 @@ Tensor RMSNorm::forward(const Tensor& x) { return autograd::rmsnorm(x, gamma(), 
 autograd::ResidualNorm RMSNorm::forward(const Tensor& x, const Tensor& residual) {
   return autograd::residual_rmsnorm(x, residual, gamma(), eps_);
 }
+
+autograd::ResidualNorm RMSNorm::forward(const ResidualSum& sum) { return norm_of(*this, sum); }
 
 }  // namespace zinc::nn

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "autograd/ops/norm.h"
-#include "nn/module.h"
+#include "nn/linear.h"
 
 namespace zinc::nn {
 
@@ -21,6 +21,7 @@ class LayerNorm : public Module {
   Tensor forward(const Tensor& x);  // [..., features] -> the same
   // The norm of x + residual, and that sum, in one pass.
   autograd::ResidualNorm forward(const Tensor& x, const Tensor& residual);
+  autograd::ResidualNorm forward(const ResidualSum& sum);
 
  private:
   double eps_;
@@ -40,6 +41,7 @@ class RMSNorm : public Module {
   RMSNorm(Module& parent, std::string name, const RMSNormOptions& options);
   Tensor forward(const Tensor& x);
   autograd::ResidualNorm forward(const Tensor& x, const Tensor& residual);
+  autograd::ResidualNorm forward(const ResidualSum& sum);
 
  private:
   autograd::Weight gamma();

@@ -69,9 +69,12 @@ class Largest {
 
 class LinearNode final : public Node {
  public:
+  static constexpr int kAddend = 1;  // the input of this number
+
   LinearNode(const LinearOptions& options, const Largest& x, const Largest& weight)
       : options_(options), x_largest_(x), weight_largest_(weight) {
     options_.in_rows = {};
+    options_.addend = {};
   }
   std::string_view name() const override { return "linear"; }
 
@@ -80,9 +83,11 @@ class LinearNode final : public Node {
   void backward(BackwardPass& pass) override {
     RowsUnderWay rows;
     Tensor dz = pass.take_gradient_under_way(0, rows);
-    if (options_.activation != Activation::none || options_.slices != nullptr || !pass.needs(0)) {
+    if (options_.activation != Activation::none || options_.slices != nullptr || !pass.needs(0) ||
+        pass.needs(kAddend)) {
       std::exchange(rows, {}).wait_for_all();
     }
+    if (pass.needs(kAddend)) pass.give(kAddend, dz);
     if (pass.is_behind_slope()) {
       saved()[1].reset();
     } else if (options_.activation != Activation::none) {
@@ -221,6 +226,9 @@ void check(const Tensor& x, const Weight& weight, const Weight& bias, int64_t in
            const LinearOptions& options) {
   require(!is_cut_by_inputs(options) || (!bias && options.activation == Activation::none),
           "linear: bias and activation come behind the sum over slices of inputs");
+  require(!options.addend.defined() || (options.activation == Activation::none &&
+                                        options.slices == nullptr && !options.in_rows),
+          "linear: an addend comes without activation, slices and rows under way");
   require(!options.fp8 || (x.dtype() == DType::bf16 && options.slices == nullptr),
           "linear: products of 8 bits are of bf16, and of whole layers");
   require(x.rank() >= 1 && x.dim(-1) == in, "linear: x of shape ", x.shape(),
@@ -244,7 +252,11 @@ Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias,
   check(x, weight, bias, in, out, options);
   Shape shape = x.shape();
   shape.set(shape.rank() - 1, out);
-  const bool records = needs_gradient(x, weight, bias);
+  const Tensor& addend = options.addend;
+  require(!addend.defined() || (addend.shape() == shape && addend.dtype() == x.dtype()),
+          "linear: the addend is ", addend.defined() ? str(addend.dtype(), addend.shape()) : "",
+          ", the result ", x.dtype(), shape);
+  const bool records = needs_gradient(x, weight, bias, addend);
   const bool activates = options.activation != Activation::none;
 
   Largest x_largest, weight_largest;
@@ -265,9 +277,12 @@ Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias,
                       .b = w.view(),
                       .bias = b.view(),
                       .activation_input = {},
+                      .addend = addend.defined() ? as_matrix("linear", ConstView(addend.view()))
+                                                 : ConstView(),
                       .c = y_rows.narrow(0, begin, count),
                       .pre_activation = z_rows ? z_rows.narrow(0, begin, count) : View(),
                       .transpose_b = out_in,
+                      .beta = addend.defined() ? 1.0 : 0.0,
                       .activation = options.activation,
                       .a_fp8 = options.fp8 ? Fp8::e4m3 : Fp8::none,
                       .b_fp8 = options.fp8 ? Fp8::e4m3 : Fp8::none,
@@ -289,6 +304,7 @@ Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias,
   if (records) {
     auto node = make_node<LinearNode>(options, x_largest, weight_largest);
     node->add_input(x);
+    node->add_input(addend);
     node->add_weight(weight, x.requires_grad());
     node->add_weight(bias, false);
     node->save(weight.requires_grad() ? x : Tensor());

@@ -1,4 +1,5 @@
-// autograd/ops/linear.h: y = activation(x W^T + bias), the layer that transformers are made of.
+// autograd/ops/linear.h: y = activation(x W^T + bias) or addend + x W^T + bias, the layer that
+// transformers are made of.
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,9 @@ struct LinearOptions {
   // Operands of the three products are rounded to 8 bits: x and the weight to e4m3, the gradient of
   // the result to e5m2 (Note [Products of 8 bits] in kernels/gemm.h). x is bf16. Not with slices.
   bool fp8 = false;
+  // Added before the sum is rounded; shape and dtype of the result. Not with an activation, slices
+  // or in_rows. Its gradient is that of the result.
+  Tensor addend{};
 };
 
 // x: [..., in] f64 | f32 | bf16 | f16, rows at one stride. weight: as `layout` says; bias: [out],

@@ -79,6 +79,9 @@ struct Work {
   int64_t c_at(const Tile& tile) const {
     return p.offset(tile.index, p.c_step) + tile.i * p.ldc + tile.j;
   }
+  int64_t addend_at(const Tile& tile) const {
+    return p.offset(tile.index, p.c_step) + tile.i * p.addend_stride + tile.j;
+  }
   void run() const;
 };
 
@@ -115,6 +118,8 @@ void Work::finish(const Tile& tile, const float* slices) const {
                .stride = buffer_stride,
                .alpha = static_cast<float>(p.alpha),
                .beta = static_cast<float>(p.beta),
+               .addend = advance(p.addend, addend_at(tile), p.c_dtype),
+               .addend_stride = p.addend_stride,
                .bias = advance(p.bias, tile.j, p.bias_dtype),
                .bias_dtype = p.bias_dtype,
                .activation = p.activation,
@@ -167,7 +172,8 @@ void Work::run() const {
 // Whether a product (accumulating where beta is 1) is all there is to do to C.
 bool goes_straight_to_c(const MatrixProduct& p, const GemmPlan& plan) {
   return p.c_dtype == DType::f32 && plan.k_slices == 1 && p.k > 0 && p.alpha == 1.0 &&
-         (p.beta == 0.0 || p.beta == 1.0) && p.bias == nullptr && p.activation == Activation::none;
+         (p.beta == 0.0 || (p.beta == 1.0 && p.addend == p.c)) && p.bias == nullptr &&
+         p.activation == Activation::none;
 }
 
 // Whether rounding, and adding a bias, is all that is left to do to a product before it is C.

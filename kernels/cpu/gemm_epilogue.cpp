@@ -30,6 +30,9 @@ struct Strip {
 
   const float* slice_row(int64_t r) const { return tile.slices + r * tile.stride + first; }
   T* c_row(int64_t r) const { return static_cast<T*>(tile.c) + r * tile.c_stride + first; }
+  const T* addend_row(int64_t r) const {
+    return static_cast<const T*>(tile.addend) + r * tile.addend_stride + first;
+  }
   const T* x_row(int64_t r) const {
     return static_cast<const T*>(tile.x) + r * tile.x_stride + first;
   }
@@ -49,7 +52,7 @@ struct Strip {
     }
     if (tile.alpha != 1.0f) z = hn::Mul(z, hn::Set(d, tile.alpha));
     if (tile.beta != 0.0f) {
-      z = hn::MulAdd(hn::Set(d, tile.beta), load(static_cast<const T*>(c_row(r) + c)), z);
+      z = hn::MulAdd(hn::Set(d, tile.beta), load(addend_row(r) + c), z);
     }
     if (bias != nullptr) z = hn::Add(z, load(bias + c));
     return z;
@@ -60,9 +63,9 @@ template <class T>
 void finish_plain(const Strip<T>& strip) {
   for (int64_t r = 0; r < strip.tile.rows; ++r) {
     T* c_row = strip.c_row(r);
-    const T* c_ahead = strip.c_row(std::min(r + kRowsAhead, strip.tile.rows - 1));
+    const T* ahead = strip.addend_row(std::min(r + kRowsAhead, strip.tile.rows - 1));
     for_each_vector(strip.cols, [&](int64_t c, auto load, auto store) HWY_ATTR {
-      if (strip.tile.beta != 0.0f) hwy::Prefetch(c_ahead + c);
+      if (strip.tile.beta != 0.0f) hwy::Prefetch(ahead + c);
       store(strip.linear(r, c, load), c_row + c);
     });
   }

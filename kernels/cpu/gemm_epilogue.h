@@ -10,7 +10,7 @@
 namespace zinc::kernels::cpu {
 
 // For r < rows, c < cols, with s = sum of the slices in order:
-//   z = alpha * s, then beta * C + z (one fma), then + bias[c]
+//   z = alpha * s, then beta * D + z (one fma), then + bias[c]
 //   gradient:   C = z * activation'(x)
 //   activation: P = round(z), C = activation(P)          (P stored where `pre` is given)
 //   otherwise:  C = z
@@ -22,6 +22,8 @@ struct EpilogueTile {
   int64_t stride = 0;      // floats from one row of a slice to the next
   float alpha = 1.0f;
   float beta = 0.0f;
+  const void* addend = nullptr;  // D, of dtype; where beta is not 0
+  int64_t addend_stride = 0;
   const void* bias = nullptr;  // [cols] of bias_dtype: f32, bf16 or f16
   DType bias_dtype = DType::f32;
   Activation activation = Activation::none;

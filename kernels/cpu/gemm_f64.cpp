@@ -72,13 +72,14 @@ void sum_tile(const MatrixProduct& p, const double* a, const double* b, int64_t 
 void finish_block(const MatrixProduct& p, double* c, int64_t i, int64_t j, int64_t rows,
                   int64_t cols, const Sums& sums) {
   const auto* bias = static_cast<const double*>(p.bias);
+  const auto* addend = static_cast<const double*>(p.addend) + (c - static_cast<double*>(p.c));
   const auto* x = static_cast<const double*>(p.x);
   auto* pre = static_cast<double*>(p.pre);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t s = 0; s < cols; ++s) {
       double& out = c[(i + r) * p.ldc + j + s];
       double z = p.alpha * sums[static_cast<size_t>(r)][static_cast<size_t>(s)];
-      if (p.beta != 0.0) z += p.beta * out;
+      if (p.beta != 0.0) z += p.beta * addend[(i + r) * p.addend_stride + j + s];
       if (bias != nullptr) z += bias[j + s];
       if (x != nullptr) {
         out = z * slope(p.activation, x[(i + r) * p.x_stride + j + s]);

@@ -67,6 +67,8 @@ void round_sum(const ConstView& sum, const View& target, bool accumulate) {
                  .slices = from + begin,
                  .stride = end - begin,
                  .beta = accumulate ? 1.0f : 0.0f,
+                 .addend = to + begin * size,
+                 .addend_stride = end - begin,
                  .dtype = target.dtype(),
                  .c = to + begin * size,
                  .c_stride = end - begin});

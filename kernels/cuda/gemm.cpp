@@ -26,8 +26,8 @@ LibraryAnswer run_by_library(const MatrixProduct& p, int proposal, std::byte* wo
   LibraryAnswer answer;
   if (needs_f32_product(p)) {
     auto* sum = reinterpret_cast<float*>(workspace + kLibraryWorkspaceBytes);
-    product.p.c = product.d = sum;
-    product.p.ldc = product.d_stride = p.n;
+    product.p.addend = product.d = sum;
+    product.p.addend_stride = product.d_stride = p.n;
     product.p.c_dtype = DType::f32;
     product.p.beta = 0.0;
     product.p.bias = nullptr;

@@ -57,8 +57,8 @@ bool run_wgmma_product(const MatrixProduct& p, std::byte* workspace, StreamRef s
 
 // The library's part of a product.
 struct LibraryProduct {
-  MatrixProduct p;    // no activation and no x; a bias has the dtype of c
-  void* d = nullptr;  // receives z; c is added where beta is not 0
+  MatrixProduct p;    // no activation and no x; a bias has the dtype of c, which is not used
+  void* d = nullptr;  // receives z
   int64_t d_stride = 0;
   std::byte* workspace = nullptr;  // kLibraryWorkspaceBytes
   int proposal = 0;                // which of the heuristic's, the best first

@@ -188,7 +188,7 @@ Call make_call(const LibraryProduct& product, const Batches& batches) {
   call.a = operand(p.a_fp8, p.transpose_a, p.m, p.k, p.lda, batches.a_step);
   call.b = operand(p.b_fp8, p.transpose_b, p.k, p.n, p.ldb, batches.b_step);
   const cudaDataType_t type = type_of(p.c_dtype);
-  call.c = layout_of(type, p.m, p.n, p.ldc, batches.inner, batches.c_step);
+  call.c = layout_of(type, p.m, p.n, p.addend_stride, batches.inner, batches.c_step);
   call.d = layout_of(type, p.m, p.n, product.d_stride, batches.inner, batches.c_step);
   return call;
 }
@@ -241,7 +241,7 @@ Alignment alignment_of_all(const LibraryProduct& product, const Batches& batches
     const int64_t c_at = p.offset(index, p.c_step);
     const Alignment here{alignment_of(moved(p.a, p.offset(index, p.a_step), p.dtype)),
                          alignment_of(moved(p.b, p.offset(index, p.b_step), p.dtype)),
-                         alignment_of(moved(p.c, c_at, p.c_dtype)),
+                         alignment_of(moved(p.addend, c_at, p.c_dtype)),
                          alignment_of(moved(product.d, c_at, p.c_dtype))};
     for (size_t k = 0; k < least.size(); ++k) least[k] = std::min(least[k], here[k]);
   }
@@ -258,7 +258,7 @@ LibraryAnswer run_library_product(const LibraryProduct& product, StreamRef strea
   if (p.k == 0 || stream->kind() != StreamKind::cuda) return {};
   auto& library = Context::current().slot<Library>();
   const Batches batches = batches_of(p);
-  const bool in_place = product.d == p.c;
+  const bool in_place = product.d == p.addend;
   const Alignment alignment = alignment_of_all(product, batches);
   const Key key{p.m,
                 p.n,
@@ -269,7 +269,7 @@ LibraryAnswer run_library_product(const LibraryProduct& product, StreamRef strea
                 p.b_fp8,
                 p.transpose_a,
                 p.transpose_b,
-                {p.lda, p.ldb, p.ldc, product.d_stride, batches.inner, batches.a_step,
+                {p.lda, p.ldb, p.addend_stride, product.d_stride, batches.inner, batches.a_step,
                  batches.b_step, batches.c_step},
                 p.bias != nullptr,
                 in_place,
@@ -292,7 +292,7 @@ LibraryAnswer run_library_product(const LibraryProduct& product, StreamRef strea
       check(cublasLtMatmul(library.handle.get(), call.operation.get(), &alpha,
                            moved(p.b, p.offset(index, p.b_step), p.dtype), call.b.get(),
                            moved(p.a, p.offset(index, p.a_step), p.dtype), call.a.get(), &beta,
-                           moved(p.c, p.offset(index, p.c_step), p.c_dtype), call.c.get(), d,
+                           moved(p.addend, p.offset(index, p.c_step), p.c_dtype), call.c.get(), d,
                            call.d.get(), choice.algorithm.get(), product.workspace,
                            static_cast<size_t>(kLibraryWorkspaceBytes),
                            static_cast<cudaStream_t>(stream->native())),

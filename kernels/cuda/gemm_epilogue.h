@@ -53,7 +53,8 @@ __device__ __forceinline__ Pack<TC, kCount> rounded_sum(const MatrixProduct& p,
                                                         int64_t first, Aligned aligned) {
   if (p.beta != 0.0) {
     float before[kCount];
-    load_floats(static_cast<const TC*>(p.c) + i * p.ldc, first, p.n, aligned, before);
+    load_floats(static_cast<const TC*>(p.addend) + i * p.addend_stride, first, p.n, aligned,
+                before);
 #pragma unroll
     for (int e = 0; e < kCount; ++e) sum[e] += static_cast<float>(p.beta) * before[e];
   }

@@ -21,10 +21,10 @@ constexpr int64_t kMaxBatches = 65535;  // of one launch; a block goes on with m
 
 // Element (i, j) of a product whose alpha op(A) op(B) is `sum`.
 template <class T, class TC>
-__device__ __forceinline__ void finish(const MatrixProduct& p, TC* c, int64_t i, int64_t j,
-                                       float sum) {
+__device__ __forceinline__ void finish(const MatrixProduct& p, TC* c, const TC* addend, int64_t i,
+                                       int64_t j, float sum) {
   if (p.beta != 0.0) {
-    sum += static_cast<float>(p.beta) * static_cast<float>(c[i * p.ldc + j]);
+    sum += static_cast<float>(p.beta) * static_cast<float>(addend[i * p.addend_stride + j]);
   }
   if (p.bias != nullptr) {
     sum += p.bias_dtype == DType::f32 ? static_cast<const float*>(p.bias)[j]
@@ -73,6 +73,7 @@ __global__ void __launch_bounds__(kThreads)
     const T* a = static_cast<const T*>(p.a) + p.offset(batch, p.a_step);
     const T* b = static_cast<const T*>(p.b) + p.offset(batch, p.b_step);
     TC* c = static_cast<TC*>(p.c) + p.offset(batch, p.c_step);
+    const TC* addend = static_cast<const TC*>(p.addend) + p.offset(batch, p.c_step);
     float sum[kEach][kEach] = {};
     for (int64_t first = 0; first < p.k; first += kSlice) {
       load_slice(a_tile, a, p.lda, p.transpose_a, row, p.m, first, p.k, thread);
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(kThreads)
         const int64_t r = row + my_row + i;
         const int64_t at = column + my_column + j;
         if (r >= p.m || at >= p.n) continue;
-        finish<T, TC>(p, c, r, at, static_cast<float>(p.alpha) * sum[i][j]);
+        finish<T, TC>(p, c, addend, r, at, static_cast<float>(p.alpha) * sum[i][j]);
       }
     }
   }
@@ -151,10 +152,10 @@ MatrixProduct merged_rows(MatrixProduct p) {
     return data == nullptr || stride == p.n;
   };
   if (p.bias != nullptr || !is_whole(p.c, p.ldc) || !is_whole(p.pre, p.pre_stride) ||
-      !is_whole(p.x, p.x_stride)) {
+      !is_whole(p.x, p.x_stride) || !is_whole(p.addend, p.addend_stride)) {
     return p;
   }
-  p.n = p.ldc = p.pre_stride = p.x_stride = p.m * p.n;
+  p.n = p.ldc = p.addend_stride = p.pre_stride = p.x_stride = p.m * p.n;
   p.m = 1;
   return p;
 }
@@ -164,9 +165,9 @@ bool is_aligned_for_epilogue(const MatrixProduct& p, const float* product) {
     return data == nullptr ||
            (reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride * size_of(dtype) % 16 == 0);
   };
-  return fits(p.c, p.ldc, p.c_dtype) && fits(p.pre, p.pre_stride, p.c_dtype) &&
-         fits(p.x, p.x_stride, p.c_dtype) && fits(p.bias, 0, p.bias_dtype) &&
-         fits(product, p.n, DType::f32);
+  return fits(p.c, p.ldc, p.c_dtype) && fits(p.addend, p.addend_stride, p.c_dtype) &&
+         fits(p.pre, p.pre_stride, p.c_dtype) && fits(p.x, p.x_stride, p.c_dtype) &&
+         fits(p.bias, 0, p.bias_dtype) && fits(product, p.n, DType::f32);
 }
 
 // Calls body.operator()<T, TC>() for the dtypes of a and c.

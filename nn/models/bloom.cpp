@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "autograd/ops/attention.h"
-#include "autograd/ops/binary.h"
 #include "core/error.h"
 
 namespace zinc::nn {
@@ -50,8 +49,8 @@ BloomBlock::BloomBlock(Module& parent, std::string name, const BloomConfig& conf
 Tensor BloomBlock::forward(const Tensor& x, const AttentionScope& scope,
                            const PositionTerms& positions) {
   const autograd::ResidualNorm after = post_attention_layernorm_.forward(
-      x, self_attention_.forward(input_layernorm_.forward(x), scope, positions));
-  return autograd::add(after.sum, mlp_.forward(after.normed));
+      self_attention_.forward_onto(x, input_layernorm_.forward(x), scope, positions));
+  return mlp_.forward_onto(after.sum, after.normed).value();
 }
 
 Bloom::Transformer::Transformer(Module& parent, std::string name, const BloomConfig& config)

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "autograd/ops/binary.h"
 #include "autograd/ops/rotary.h"
 
 namespace zinc::nn {
@@ -54,8 +53,8 @@ ChatGlmBlock::ChatGlmBlock(Module& parent, std::string name, const ChatGlmConfig
 Tensor ChatGlmBlock::forward(const Tensor& x, const AttentionScope& scope,
                              const PositionTerms& positions) {
   const autograd::ResidualNorm after = post_attention_layernorm_.forward(
-      x, self_attention_.forward(input_layernorm_.forward(x), scope, positions));
-  return autograd::add(after.sum, mlp_.forward(after.normed));
+      self_attention_.forward_onto(x, input_layernorm_.forward(x), scope, positions));
+  return mlp_.forward_onto(after.sum, after.normed).value();
 }
 
 ChatGlm::Words::Words(Module& parent, std::string name, const ChatGlmConfig& config)

@@ -67,8 +67,9 @@ Gpt2Block::Gpt2Block(Module& parent, std::string name, const Gpt2Config& config)
             .output_initializer = residual_weights_of(config)}) {}
 
 Tensor Gpt2Block::forward(const Tensor& x, const AttentionScope& scope) {
-  const autograd::ResidualNorm after = ln_2_.forward(x, attn_.forward(ln_1_.forward(x), scope));
-  return autograd::add(after.sum, mlp_.forward(after.normed));
+  const autograd::ResidualNorm after =
+      ln_2_.forward(attn_.forward_onto(x, ln_1_.forward(x), scope));
+  return mlp_.forward_onto(after.sum, after.normed).value();
 }
 
 Gpt2::Transformer::Transformer(Module& parent, std::string name, const Gpt2Config& config)

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "autograd/ops/binary.h"
 #include "core/error.h"
 
 namespace zinc::nn {
@@ -50,13 +49,13 @@ GptNeoxBlock::GptNeoxBlock(Module& parent, std::string name, const GptNeoxConfig
 
 Tensor GptNeoxBlock::forward(const Tensor& x, const AttentionScope& scope,
                              const PositionTerms& positions) {
-  const Tensor attended = attention_.forward(input_layernorm_.forward(x), scope, positions);
+  const ResidualSum sum = attention_.forward_onto(x, input_layernorm_.forward(x), scope, positions);
   if (parallel_) {
-    const Tensor mlp = mlp_.forward(post_attention_layernorm_.forward(x));
-    return autograd::add(autograd::add(x, attended), mlp);
+    const Tensor attended = sum.value();
+    return mlp_.forward_onto(attended, post_attention_layernorm_.forward(x)).value();
   }
-  const autograd::ResidualNorm after = post_attention_layernorm_.forward(x, attended);
-  return autograd::add(after.sum, mlp_.forward(after.normed));
+  const autograd::ResidualNorm after = post_attention_layernorm_.forward(sum);
+  return mlp_.forward_onto(after.sum, after.normed).value();
 }
 
 GptNeox::Body::Body(Module& parent, std::string name, const GptNeoxConfig& config)

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "autograd/ops/binary.h"
 #include "autograd/ops/concat.h"
 #include "autograd/ops/reshape.h"
 #include "core/error.h"
@@ -98,8 +97,9 @@ Tensor LlamaAttention::turned(Tensor rows, std::optional<RMSNorm>& norm, int64_t
                            .start = start_of(scope)});
 }
 
-Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
-                               const PositionTerms& positions) {
+ResidualSum LlamaAttention::forward_onto(const Tensor& residual, const Tensor& x,
+                                         const AttentionScope& scope,
+                                         const PositionTerms& positions) {
   std::vector<Tensor> columns = Linear::of_one_input(x, {&q_proj_, &k_proj_, &v_proj_});
   const LocalHeads slice =
       LocalHeads::of(path(), num_heads_, num_kv_heads_, tensor_ranks(), nullptr);
@@ -128,12 +128,13 @@ Tensor LlamaAttention::forward(const Tensor& x, const AttentionScope& scope,
                                        .dropout = is_training() ? dropout_ : 0.0,
                                        .site = site_};
   if (keeps_queries(scope)) {
-    return o_proj_.forward(attend_to_all(*scope.sequence, q, autograd::concat({k, v}, 2),
-                                         of_rank(tensor_ranks(), how)));
+    const Tensor all = autograd::concat({k, v}, 2);
+    const Tensor mixed = attend_to_all(*scope.sequence, q, all, of_rank(tensor_ranks(), how));
+    return o_proj_.forward_onto(residual, mixed);
   }
   Tensor mixed = attend_own_heads(tensor_ranks(), q, k, v, how);
   if (gets_heads(scope)) mixed = scope.sequence->to_tokens(mixed);
-  return o_proj_.forward(mixed);
+  return o_proj_.forward_onto(residual, mixed);
 }
 
 LlamaBlock::LlamaBlock(Module& parent, std::string name, const LlamaConfig& config)
@@ -150,8 +151,8 @@ LlamaBlock::LlamaBlock(Module& parent, std::string name, const LlamaConfig& conf
 Tensor LlamaBlock::forward(const Tensor& x, const AttentionScope& scope,
                            const PositionTerms& positions) {
   const autograd::ResidualNorm after = post_attention_layernorm_.forward(
-      x, self_attn_.forward(input_layernorm_.forward(x), scope, positions));
-  return autograd::add(after.sum, mlp_.forward(after.normed));
+      self_attn_.forward_onto(x, input_layernorm_.forward(x), scope, positions));
+  return mlp_.forward_onto(after.sum, after.normed).value();
 }
 
 Llama::Body::Body(Module& parent, std::string name, const LlamaConfig& config)

@@ -18,7 +18,9 @@ namespace zinc::nn {
 class LlamaAttention : public Module {
  public:
   LlamaAttention(Module& parent, std::string name, const LlamaConfig& config);
-  Tensor forward(const Tensor& x, const AttentionScope& scope, const PositionTerms& positions);
+  // residual + what heads of x find.
+  ResidualSum forward_onto(const Tensor& residual, const Tensor& x, const AttentionScope& scope,
+                           const PositionTerms& positions);
 
  protected:
   void on_share() override {

@@ -107,6 +107,28 @@ void add_linear_rows(std::vector<GradcheckRow>& rows) {
                     return Results{
                         autograd::linear(autograd::narrow(v[0].tensor(), 2, 2, 5), v[1])};
                   }});
+  for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
+    const bool out_in = layout == WeightLayout::out_in;
+    rows.push_back({"linear",
+                    str(out_in ? "out_in" : "in_out", " onto a sum"),
+                    {{.shape = {2, 3, 5}},
+                     {.shape = out_in ? Shape{7, 5} : Shape{5, 7}, .is_weight = true},
+                     {.shape = {7}, .is_weight = true},
+                     {.shape = {2, 3, 7}}},
+                    [layout](Operands v) {
+                      return Results{autograd::linear(v[0].tensor(), v[1], v[2],
+                                                      {.layout = layout, .addend = v[3].tensor()})};
+                    }});
+  }
+  // The sum is read twice, and its gradient arrives from both sides.
+  rows.push_back({"linear",
+                  "onto its own input",
+                  {{.shape = {3, 5}}, {.shape = {5, 5}, .is_weight = true}},
+                  [](Operands v) {
+                    const Tensor y =
+                        autograd::linear(v[0].tensor(), v[1], {}, {.addend = v[0].tensor()});
+                    return Results{autograd::linear(y, v[1], {}, {.addend = y})};
+                  }});
   rows.push_back({"linear",
                   "one weight twice",
                   {{.shape = {3, 5}}, {.shape = {5, 5}, .is_weight = true}},

@@ -85,6 +85,15 @@ std::vector<BadCall> bad_calls() {
        [] {
          linear(f32({2, 3}), Weight());
        }},
+      {"linear",
+       [] {
+         linear(f32({2, 3}), f32({4, 3}), {}, {.addend = f32({2, 3})});
+       }},
+      {"linear",
+       [] {
+         linear(f32({2, 3}), f32({4, 3}), {},
+                {.activation = Activation::silu, .addend = f32({2, 4})});
+       }},
       {"layernorm",
        [] {
          layernorm(f32({2, 3}), f32({4}));

@@ -117,6 +117,35 @@ TEST_P(GemmOfType, AlphaBetaAndBias_AreApplied) {
   EXPECT_LE(relative_l2(c, expected), tolerance(dtype, e.k));
 }
 
+// Whole tiles and their ends, one row, and sums that are cut into parts.
+TEST_P(GemmOfType, Addend_GivesTheBitsOfSumsThatReplaceIt) {
+  const DType dtype = GetParam();
+  CpuContext context;
+  for (const Extents e :
+       {Extents{70, 45, 90}, {128, 128, 64}, {1, 264, 72}, {3, 5, 0}, {24, 24, 4096}}) {
+    const HostArray a = HostArray::random({e.m, e.k}, dtype, 5);
+    const HostArray b = HostArray::random({e.k, e.n}, dtype, 6);
+    const HostArray bias = HostArray::random({e.n}, dtype, 7);
+    const HostArray before = HostArray::random({e.m, e.n}, dtype, 8);
+    for (const HostArray& addend : {before, before.with_padding(11)}) {
+      const HostArray addend_before = addend;
+      HostArray expected = before, c({e.m, e.n}, dtype);
+      Gemm args{.a = a, .b = b, .bias = bias, .c = expected, .beta = -1.5};
+      gemm(args, context.stream());
+      args.addend = addend;
+      args.c = c;
+      gemm(args, context.stream());
+      EXPECT_TRUE(same_bits(c, expected)) << e.m << " " << e.n << " " << e.k;
+      EXPECT_TRUE(same_bits(addend, addend_before));
+      // Sums of f32 that are accumulated in place begin with what is there.
+      expected = before;
+      gemm({.a = a, .b = b, .c = expected, .beta = 1.0}, context.stream());
+      gemm({.a = a, .b = b, .addend = addend, .c = c, .beta = 1.0}, context.stream());
+      EXPECT_LE(relative_l2(c, expected), tolerance(dtype, e.k));
+    }
+  }
+}
+
 TEST_P(GemmOfType, PaddingAndNeighbours_AreLeftAlone) {
   const DType dtype = GetParam();
   CpuContext context;
@@ -455,6 +484,17 @@ TEST(Gemm, WrongArguments_AreNamed) {
   EXPECT_THAT(message([&](Gemm& g) { g.c = half_c; }), HasSubstr("c must be f32"));
   EXPECT_THAT(message([&](Gemm& g) { g.c = wide; }), HasSubstr("c must be [4, 5]"));
   EXPECT_THAT(message([&](Gemm& g) { g.bias = vector; }), HasSubstr("bias must have shape [5]"));
+  EXPECT_THAT(message([&](Gemm& g) { g.addend = c; }), HasSubstr("needs a beta"));
+  EXPECT_THAT(message([&](Gemm& g) {
+                g.addend = wide;
+                g.beta = 1.0;
+              }),
+              HasSubstr("addend must have shape [4, 5]"));
+  EXPECT_THAT(message([&](Gemm& g) {
+                g.addend = c;
+                g.beta = 1.0;
+              }),
+              HasSubstr("must not overlap"));
   EXPECT_THAT(message([&](Gemm& g) { g.pre_activation = c; }), HasSubstr("needs an activation"));
   EXPECT_THAT(message([&](Gemm& g) { g.activation_input = c; }), HasSubstr("needs an activation"));
   EXPECT_THAT(message([&](Gemm& g) {

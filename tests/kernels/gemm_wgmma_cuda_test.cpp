@@ -33,6 +33,7 @@ enum Feature : unsigned {
   kSlope = 256,
   kPadded = 512,  // rows of everything
   kAlpha = 1024,
+  kAddend = 2048,
 };
 
 // Tiles are 128 x 128, 64 deep; a GPU of the emulator has four multiprocessors.
@@ -67,12 +68,16 @@ constexpr Case kCases[] = {
     {"SlopeOfSilu", 70, 136, 72, kSlope, Activation::silu},
     {"Parts", 128, 136, 2100, kTransposeA},
     {"PartsOfAWideSum", 40, 40, 2200, kBias | kValue | kPre},
+    {"Addend", 140, 136, 72, kBias | kAddend},
+    {"AddendOfRowsApart", 70, 136, 72, kTransposeB | kAddend | kPadded | kValue | kPre},
+    {"PartsAndAddend", 40, 40, 2200, kBias | kAddend},
+    {"PartsAndAddendAlone", 40, 40, 2200, kAddend},
     {"PartsAccumulated", 40, 136, 1100, kTransposeA | kF32 | kBeta},
 };
 
 struct Arrays {
   const Case& c;
-  HostArray a, b, bias, x, z, out;
+  HostArray a, b, bias, addend, x, z, out;
 
   Arrays(const Case& chosen, DType dtype) : c(chosen) {
     const DType c_dtype = has(kF32) ? DType::f32 : dtype;
@@ -87,11 +92,13 @@ struct Arrays {
     x = filled({c.m, c.n}, c_dtype, 4);
     out = filled({c.m, c.n}, c_dtype, 5);
     z = filled({c.m, c.n}, c_dtype, 6);
+    addend = HostArray::random({c.m, c.n}, c_dtype, 7).with_padding(16);
   }
   bool has(unsigned features) const { return (c.features & features) != 0; }
   Arrays in_f64() const {
     Arrays exact(*this);
-    for (HostArray* array : {&exact.a, &exact.b, &exact.bias, &exact.x, &exact.z, &exact.out}) {
+    for (HostArray* array :
+         {&exact.a, &exact.b, &exact.bias, &exact.addend, &exact.x, &exact.z, &exact.out}) {
       *array = array->as(DType::f64);
     }
     return exact;
@@ -101,7 +108,8 @@ struct Arrays {
     args.transpose_a = has(kTransposeA);
     args.transpose_b = has(kTransposeB);
     if (has(kAlpha)) args.alpha = 0.5;
-    if (has(kBeta)) args.beta = has(kAlpha) ? -2.0 : 1.0;
+    if (has(kBeta | kAddend)) args.beta = has(kAlpha) ? -2.0 : 1.0;
+    if (has(kAddend)) args.addend = addend.view();
     if (has(kBias | kF32Bias)) args.bias = bias.view();
     if (has(kValue | kSlope)) args.activation = c.activation;
     if (has(kPre)) args.pre_activation = z.view();

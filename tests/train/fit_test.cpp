@@ -230,7 +230,10 @@ TEST(FitMesh, IsTheBestOfAllOrdersOfAPipelineAtEveryLimit) {
     const Config config = parse_config(json::write(answer.file), "written", 4);
     EXPECT_EQ(config.engine.pipeline.schedule, shape.schedule) << answer.words;
     EXPECT_EQ(config.engine.pipeline.interleave, shape.parts) << answer.words;
-    EXPECT_THAT(answer.why, testing::Contains(HasSubstr("one part a rank, 1f1b: ")));
+    // What the order gives, unless it is the simplest.
+    const bool is_simplest = answer.candidate.order == FitOrder{};
+    EXPECT_THAT(answer.why,
+                testing::Contains(HasSubstr("one part a rank, 1f1b: ")).Times(is_simplest ? 0 : 1));
   }
   EXPECT_GE(orders.size(), 2u);  // what is fastest keeps most activations
 }

@@ -634,12 +634,10 @@ TEST(Plan, PassesOverActivations_OfALayer) {
     config.num_heads = 12;
     return ModelConfigFile{.config = config};
   };
-  // Forward: two norms, one of them with the sum before it, and the sum at the end. Backward:
-  // norms that add the gradient of the residual stream, sums of biases. GELU and its slope, of
-  // 4 x 768 features, are passes behind products, unless our own kernel multiplies.
-  std::map<std::string, double> passes{{"layernorm", 2}, {"residual_norm", 4},
-                                       {"binary", 3},    {"layernorm_backward", 8},
-                                       {"reduce", 9}};
+  // Forward: two norms; products add to the residual stream. Backward: norms that add the gradient
+  // of that stream, sums of biases. GELU and its slope, of 4 x 768 features, are passes behind
+  // products, unless our own kernel multiplies.
+  std::map<std::string, double> passes{{"layernorm", 4}, {"layernorm_backward", 8}, {"reduce", 9}};
   EXPECT_EQ(passes_of_a_layer(gpt2_of, 768, kernels::WgmmaUse::always), passes);
   passes["gemm_epilogue"] = 20;
   EXPECT_EQ(passes_of_a_layer(gpt2_of, 768), passes);
@@ -655,9 +653,7 @@ TEST(Plan, PassesOverActivations_OfALayer) {
     return ModelConfigFile{.config = config};
   };
   EXPECT_EQ(passes_of_a_layer(llama_of, 256),
-            (std::map<std::string, double>{{"rmsnorm", 2},
-                                           {"residual_norm", 4},
-                                           {"binary", 3},
+            (std::map<std::string, double>{{"rmsnorm", 4},
                                            {"rotary", 5},
                                            {"swiglu", 12},
                                            {"swiglu_backward", 20},
