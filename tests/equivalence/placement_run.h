@@ -33,6 +33,7 @@ struct Case {
   Family family = Family::gpt2;
   optim::Moments moments = optim::Moments::f32;
   bool fp8 = false;
+  bool narrow_logits = false;
 };
 
 inline EngineConfig config_of(const Case& c) {
@@ -40,6 +41,7 @@ inline EngineConfig config_of(const Case& c) {
   config.determinism = c.determinism;
   config.optimizer.moments = c.moments;
   config.fp8 = c.fp8;
+  config.narrow_logits = c.narrow_logits;
   return config;
 }
 

@@ -64,15 +64,27 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{1, 2, DType::bf16, ReduceSchedule::micro_step, Determinism::run,
                          Family::roberta},
                     Case{.world = 2, .dtype = DType::bf16, .moments = optim::Moments::bf16},
-                    Case{.world = 2, .accumulation = 2, .dtype = DType::bf16, .fp8 = true}),
+                    Case{.world = 2, .accumulation = 2, .dtype = DType::bf16, .fp8 = true},
+                    Case{.world = 2, .dtype = DType::bf16, .narrow_logits = true}),
     [](const auto& info) {
       const Case& c = info.param;
       return str(name_of(c.family), "World", c.world, "Accumulation", c.accumulation,
                  name_of(c.dtype),
                  c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
                  c.determinism == Determinism::world ? "World" : "",
-                 c.moments == optim::Moments::bf16 ? "NarrowMoments" : "", c.fp8 ? "Fp8" : "");
+                 c.moments == optim::Moments::bf16 ? "NarrowMoments" : "", c.fp8 ? "Fp8" : "",
+                 c.narrow_logits ? "NarrowLogits" : "");
     });
+
+// That logits of 16 bits are others.
+TEST(Placement, NarrowLogits_AreTheEngines) {
+  Case c{.dtype = DType::bf16};
+  const Outcome wide = run(c, config_of(c), 2);
+  c.narrow_logits = true;
+  const Outcome narrow = run(c, config_of(c), 2);
+  EXPECT_NE(narrow.losses, wide.losses);
+  EXPECT_NEAR(narrow.losses.back(), wide.losses.back(), 0x1p-4);
+}
 
 TEST(Placement, UpdateOfStatesThatTravelChangesNoBit) {
   const offload::SwapFolder folder;

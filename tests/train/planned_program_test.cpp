@@ -27,12 +27,13 @@ ModelConfigFile model() {
   return {.config = config};
 }
 
-// Whoever takes longer is seen: every kernel and gather has its seconds.
+// Whoever takes longer is seen: every kernel and gather has its seconds. With four threads a rank,
+// a gather leaves most of the cores to what goes on beside it.
 Hardware slow() {
   return {.name = "slow",
           .source = "specification",
           .device = DeviceKind::cpu,
-          .threads = 1,
+          .threads = 8,
           .read_bytes_per_second = 1e9,
           .write_bytes_per_second = 1e9,
           .gemm = {.f32 = 1e9, .bf16 = 1e9, .f16 = 1e9},
@@ -94,7 +95,7 @@ TEST(PlannedProgram, EachPassStandsWithThePlanThatHasIt) {
   const Plan without = plan({"prefetch"});
   EXPECT_EQ(passes[3].device_peak, without.fullest.device_peak());
   // Gathers beside compute: a shorter step for more memory.
-  EXPECT_LT(*passes[4].step_seconds, *passes[3].step_seconds);
+  EXPECT_LT(*passes[4].step_seconds, 0.99 * *passes[3].step_seconds);
   EXPECT_GT(passes[4].device_peak, passes[3].device_peak);
   // Fewer gathers: a shorter step.
   EXPECT_LT(*passes[3].step_seconds, *passes[2].step_seconds);
