@@ -78,25 +78,27 @@ void chunk_tree_sum(const ChunkTreeSum& args, StreamRef stream) {
   require_operand(kOp, "sums", args.sums, DType::f64, args.sums.shape());
   require(args.sums.rank() == 1, kOp, ": sums must be [n], not ", args.sums.shape());
   require_contiguous(kOp, "sums", args.sums);
-  require(args.begin >= 0 && (!args.root || args.begin == 0), kOp,
-          ": begin must be 0 for the root, and never negative: ", args.begin);
-  const int64_t nodes =
-      args.root
-          ? 1
-          : static_cast<int64_t>(chunk_subtrees(args.begin, args.begin + args.sums.numel()).size());
-  require_dense_operand(kOp, "out", args.out, DType::f64, Shape{nodes});
+  const auto count = static_cast<int64_t>(args.trees.size());
+  for (const ChunkSubtree& tree : args.trees) {
+    require(tree.first >= 0 && tree.width >= 0 && tree.first + tree.width <= args.sums.numel(), kOp,
+            ": a tree of [", tree.first, ", ", tree.first + tree.width, ") in ", args.sums.numel(),
+            " sums");
+  }
+  require_dense_operand(kOp, "out", args.out, DType::f64, Shape{count});
   require_apart(kOp, "out", args.out, "sums", args.sums);
   require_same_device(kOp, {args.sums, args.out});
-  if (nodes == 0) return;
+  if (count == 0) return;
   run_on_device(
       kOp, args, args.sums.device(), stream, [args] { cpu::chunk_tree_sum(args); },
       [&] { cuda::chunk_tree_sum(args, stream); });
 }
 
 Cost cost(const ChunkTreeSum& args) {
-  return {.bytes_read = args.sums.bytes(),
+  int64_t leaves = 0;
+  for (const ChunkSubtree& tree : args.trees) leaves += tree.width;
+  return {.bytes_read = leaves * int64_t{sizeof(double)},
           .bytes_written = args.out.bytes(),
-          .flops = std::max<int64_t>(0, args.sums.numel() - args.out.numel())};
+          .flops = std::max<int64_t>(0, leaves - args.out.numel())};
 }
 
 }  // namespace zinc::kernels

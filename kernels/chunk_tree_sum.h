@@ -29,11 +29,11 @@ struct ChunkSubtree {
 std::vector<ChunkSubtree> chunk_subtrees(int64_t begin, int64_t end);
 
 struct ChunkTreeSum {
-  ConstView sums;     // [n] f64, contiguous: the leaves [begin, begin + n)
-  int64_t begin = 0;  // index of the first leaf in the whole tree
-  bool root = true;  // true: out is the tree's sum over these leaves as if they were all (begin 0).
-                     // false: out is the sum of each of chunk_subtrees(begin, begin + n)
-  View out;          // [1], or one element per subtree, f64, contiguous, overwrites; 0 for n = 0
+  ConstView sums;  // [n] f64, contiguous
+  // out[i] is the sum over the tree of sums [first, first + width), as if they were all the leaves
+  // there are. Any width: 0 for none.
+  std::vector<ChunkSubtree> trees{};
+  View out{};  // [trees] f64, contiguous, overwrites
 };
 
 // Asynchronous on `stream`. Deterministic.

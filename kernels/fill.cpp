@@ -48,12 +48,24 @@ void fill(const Fill& args, StreamRef stream) {
   require_operand(kOp, "y", args.y, args.y.dtype(), args.y.shape());
   require(is_value_of(args.y.dtype(), args.value), kOp, ": ", args.value, " is no value of ",
           args.y.dtype());
+  if (!args.pieces.empty()) {
+    require_dense_operand(kOp, "y", args.y, args.y.dtype(), Shape{args.y.numel()});
+    for (const auto& [begin, count] : args.pieces) {
+      require(begin >= 0 && count >= 0 && begin + count <= args.y.numel(), kOp, ": elements [",
+              begin, ", ", begin + count, ") of ", args.y.numel());
+    }
+  }
   if (args.y.numel() == 0) return;
   run_on_device(
       kOp, args, args.y.device(), stream, [args] { cpu::fill(args); },
       [&] { cuda::fill(args, stream); });
 }
 
-Cost cost(const Fill& args) { return {.bytes_written = args.y.bytes()}; }
+Cost cost(const Fill& args) {
+  if (args.pieces.empty()) return {.bytes_written = args.y.bytes()};
+  int64_t count = 0;
+  for (const TensorSlice::Piece& piece : args.pieces) count += piece.count;
+  return {.bytes_written = count * size_of(args.y.dtype())};
+}
 
 }  // namespace zinc::kernels

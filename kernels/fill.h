@@ -1,7 +1,10 @@
 // kernels/fill.h: y[i] = value
 #pragma once
 
+#include <vector>
+
 #include "core/stream.h"
+#include "core/tensor_slice.h"
 #include "core/view.h"
 #include "kernels/cost.h"
 
@@ -10,6 +13,8 @@ namespace zinc::kernels {
 struct Fill {
   View y;              // any shape and dtype, overwrites; outer strides are free
   double value = 0.0;  // floats: rounded to nearest even; integers: must be a value of the dtype
+  // Of a y [n] without gaps: these elements alone, an element at a time. Empty: all of y.
+  std::vector<TensorSlice::Piece> pieces{};
 };
 
 // Asynchronous on `stream`.

@@ -17,7 +17,8 @@ void add_chunk_tree_sum_benches(Registry& registry) {
                     {.shape = {1}, .low = 0, .high = 0, .compared = true, .fixed = DType::f64}},
          .launch =
              [](const std::vector<View>& v, StreamRef stream) {
-               kernels::chunk_tree_sum({.sums = v[0], .out = v[1]}, stream);
+               kernels::chunk_tree_sum({.sums = v[0], .trees = {{0, v[0].numel()}}, .out = v[1]},
+                                       stream);
              },
          .cost = {.bytes_read = registry.flat() / 128,
                   .bytes_written = 8,

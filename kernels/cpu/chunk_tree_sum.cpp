@@ -9,14 +9,8 @@ void chunk_tree_sum(const ChunkTreeSum& args) {
   const double* sums = args.sums.data_as<double>();
   double* out = args.out.data_as<double>();
   const auto leaf = [&](int64_t i) { return sums[i]; };
-  const int64_t n = args.sums.numel();
-  if (args.root) {
-    *out = n == 0 ? 0.0 : sum_tree<double>(0, n, leaf);
-    return;
-  }
-  for (const ChunkSubtree& node : chunk_subtrees(args.begin, args.begin + n)) {
-    const int64_t first = node.first - args.begin;
-    *out++ = sum_tree<double>(first, first + node.width, leaf);
+  for (const auto& [first, width] : args.trees) {
+    *out++ = width == 0 ? 0.0 : sum_tree<double>(first, first + width, leaf);
   }
 }
 

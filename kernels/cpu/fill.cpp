@@ -32,19 +32,26 @@ void run(const View& y, T value) {
       y);
 }
 
+void fill_all(const View& y, double value) {
+  const uint64_t bits = bits_of(value, y.dtype());
+  switch (size_of(y.dtype())) {
+    case 8:
+      return run(y, bits);
+    case 4:
+      return run(y, static_cast<uint32_t>(bits));
+    case 2:
+      return run(y, static_cast<uint16_t>(bits));
+    default:
+      return run(y, static_cast<uint8_t>(bits));
+  }
+}
+
 }  // namespace
 
 void fill(const Fill& args) {
-  const uint64_t bits = bits_of(args.value, args.y.dtype());
-  switch (size_of(args.y.dtype())) {
-    case 8:
-      return run(args.y, bits);
-    case 4:
-      return run(args.y, static_cast<uint32_t>(bits));
-    case 2:
-      return run(args.y, static_cast<uint16_t>(bits));
-    default:
-      return run(args.y, static_cast<uint8_t>(bits));
+  if (args.pieces.empty()) return fill_all(args.y, args.value);
+  for (const auto& [begin, count] : args.pieces) {
+    fill_all(args.y.narrow(0, begin, count), args.value);
   }
 }
 

@@ -23,7 +23,7 @@ double tree(std::vector<double> leaf) {
 
 double root_of(const HostArray& sums) {
   HostArray out(Shape{1}, DType::f64);
-  chunk_tree_sum({.sums = sums, .out = out}, test::test_stream());
+  chunk_tree_sum({.sums = sums, .trees = {{0, sums.numel()}}, .out = out}, test::test_stream());
   return out.at(0);
 }
 
@@ -65,11 +65,7 @@ TEST(ChunkTreeSum, AnyPartition_CombinesToTheBitsOfTheWhole) {
         const int64_t end = n * (p + 1) / parts;
         const std::vector<ChunkSubtree> mine = chunk_subtrees(begin, end);
         HostArray out(Shape{static_cast<int64_t>(mine.size())}, DType::f64);
-        chunk_tree_sum({.sums = sums.view().narrow(0, begin, end - begin),
-                        .begin = begin,
-                        .root = false,
-                        .out = out},
-                       test::test_stream());
+        chunk_tree_sum({.sums = sums, .trees = mine, .out = out}, test::test_stream());
         nodes.insert(nodes.end(), mine.begin(), mine.end());
         for (const double value : out.values()) values.push_back(value);
       }
@@ -79,14 +75,32 @@ TEST(ChunkTreeSum, AnyPartition_CombinesToTheBitsOfTheWhole) {
   EXPECT_EQ(combine_chunk_subtrees({}, {}), 0.0);
 }
 
+// More than one launch takes, some of no leaves, in no order.
+TEST(ChunkTreeSum, ManyTrees_AreSummedEach) {
+  const HostArray sums = HostArray::random(Shape{1500}, DType::f64, 3);
+  const std::vector<double> all = sums.values();
+  std::vector<ChunkSubtree> trees;
+  std::vector<double> expected;
+  for (int64_t i = 0; i < 300; ++i) {
+    const ChunkSubtree range{.first = (i * 37) % 700, .width = i * 5 % 800};
+    trees.push_back(range);
+    const auto from = all.begin() + range.first;
+    expected.push_back(tree({from, from + range.width}));
+  }
+  HostArray out(Shape{300}, DType::f64);
+  chunk_tree_sum({.sums = sums, .trees = trees, .out = out}, test::test_stream());
+  EXPECT_EQ(out.values(), expected);
+}
+
 TEST(ChunkTreeSum, BadArgumentsCostAndMetaDevice) {
   HostArray sums(Shape{5}, DType::f64);
   HostArray out(Shape{1}, DType::f64);
   const auto message = [&](const ChunkTreeSum& args) {
     return test::message_of_invalid([&] { chunk_tree_sum(args, test::test_stream()); });
   };
-  EXPECT_THAT(message({.sums = sums, .begin = 3, .out = out}), HasSubstr("begin must be 0"));
-  EXPECT_THAT(message({.sums = sums, .root = false, .out = out}),
+  EXPECT_THAT(message({.sums = sums, .trees = {{3, 3}}, .out = out}),
+              HasSubstr("a tree of [3, 6) in 5 sums"));
+  EXPECT_THAT(message({.sums = sums, .trees = {{0, 4}, {4, 1}}, .out = out}),
               HasSubstr("out must have shape [2], not [1]"));
   const std::vector<ChunkSubtree> gap{{0, 2}, {4, 4}};
   const std::vector<double> values{1.0, 2.0};
@@ -95,8 +109,9 @@ TEST(ChunkTreeSum, BadArgumentsCostAndMetaDevice) {
   EXPECT_THAT(
       test::message_of_invalid([&] { combine_chunk_subtrees(gap, std::span(values).first(1)); }),
       HasSubstr("2 subtrees and 1 sums"));
-  EXPECT_EQ(cost(ChunkTreeSum{.sums = sums, .out = out}).bytes(), 48);
+  EXPECT_EQ(cost(ChunkTreeSum{.sums = sums, .trees = {{0, 5}}, .out = out}).bytes(), 48);
   chunk_tree_sum({.sums = test::meta_view(Shape{5}, DType::f64),
+                  .trees = {{0, 5}},
                   .out = test::meta_view(Shape{1}, DType::f64, 2)},
                  test::test_stream());
 }

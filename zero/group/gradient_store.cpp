@@ -62,8 +62,13 @@ autograd::GradientTarget GradientStore::target(ParameterIndex parameter) {
   const Placement& placement = group.placements()[position];
   if (!micro_step.written) {
     micro_step.written = take(group.trained_numel(), policy().written);
-    for (const Range& gap : group.trained_gaps()) {
-      kernels::fill({.y = part(micro_step.written, policy().written, gap)}, context_.compute());
+    std::vector<TensorSlice::Piece> gaps;
+    for (const Range& gap : group.trained_gaps()) gaps.push_back({gap.begin, gap.size()});
+    if (!gaps.empty()) {
+      const Range all{0, group.trained_numel()};
+      kernels::fill(
+          {.y = part(micro_step.written, policy().written, all), .pieces = std::move(gaps)},
+          context_.compute());
     }
   }
   const bool seen = keeps_written() ? state.in_step[position] : micro_step.seen[position];

@@ -134,19 +134,17 @@ void GradientNorm::queue_sums(const OwnedRange& owned, const ConstView& gradient
                         .chunk_sums = chunk_sums,
                         .first_nonfinite = rooms.nonfinite.view},
                        stream);
-  int64_t done = 0;
-  for_each_piece(groups_[static_cast<size_t>(owned.group)], owned,
-                 [&](ParameterIndex, const Placement& placement, Range chunks) {
-                   const int64_t first =
-                       (placement.offset - owned.range.begin) / kNormChunk + chunks.begin;
-                   const int64_t count = num_subtrees(chunks);
-                   kernels::chunk_tree_sum({.sums = chunk_sums.narrow(0, first, chunks.size()),
-                                            .begin = chunks.begin,
-                                            .root = false,
-                                            .out = out.narrow(0, done, count)},
-                                           stream);
-                   done += count;
-                 });
+  std::vector<kernels::ChunkSubtree> trees;
+  for_each_piece(
+      groups_[static_cast<size_t>(owned.group)], owned,
+      [&](ParameterIndex, const Placement& placement, Range chunks) {
+        // Of the parameter's first chunk, which another rank may have.
+        const int64_t origin = (placement.offset - owned.range.begin) / kNormChunk;
+        for (const auto& [first, width] : kernels::chunk_subtrees(chunks.begin, chunks.end)) {
+          trees.push_back({origin + first, width});
+        }
+      });
+  kernels::chunk_tree_sum({.sums = chunk_sums, .trees = std::move(trees), .out = out}, stream);
 }
 
 GradientNorm::Queued GradientNorm::take_tier(Tier tier, std::vector<Part> parts,
