@@ -19,6 +19,8 @@ kernels::Gemm of_piece(const SlicedGemm& product, const TensorSlice::Piece& piec
   gemm.c = part_of(gemm.c, product.c, piece);
   gemm.bias = part_of(gemm.bias, product.c < 0 ? -1 : 0, piece);
   gemm.activation_input = part_of(gemm.activation_input, product.c, piece);
+  gemm.factor = part_of(gemm.factor, product.c, piece);
+  gemm.factor_gradient = part_of(gemm.factor_gradient, product.c, piece);
   gemm.pre_activation = part_of(gemm.pre_activation, product.c, piece);
   return gemm;
 }

@@ -83,6 +83,20 @@ void check_epilogue(const Gemm& args, const MatrixProduct& p) {
     require_matrix("gemm", "activation_input", args.activation_input, 2);
     require_same_or_apart("gemm", "c", args.c, "activation_input", args.activation_input);
   }
+  require(static_cast<bool>(args.factor) == static_cast<bool>(args.factor_gradient) &&
+              (!args.factor || args.activation_input),
+          "gemm: a factor needs factor_gradient and activation_input");
+  if (args.factor) {
+    require_operand("gemm", "factor", args.factor, p.c_dtype, whole);
+    require_matrix("gemm", "factor", args.factor, 2);
+    require_operand("gemm", "factor_gradient", args.factor_gradient, p.c_dtype, whole);
+    require_matrix("gemm", "factor_gradient", args.factor_gradient, 2);
+    require_apart("gemm", "c", args.c, "factor_gradient", args.factor_gradient);
+    require_same_or_apart("gemm", "c", args.c, "factor", args.factor);
+    require_same_or_apart("gemm", "factor_gradient", args.factor_gradient, "factor", args.factor);
+    require_same_or_apart("gemm", "factor_gradient", args.factor_gradient, "activation_input",
+                          args.activation_input);
+  }
   if (args.pre_activation) {
     require(args.activation != Activation::none, "gemm: pre_activation needs an activation");
     require_operand("gemm", "pre_activation", args.pre_activation, p.c_dtype, whole);
@@ -128,8 +142,8 @@ Cost epilogue_cost(const Gemm& args) {
   Cost cost{.flops = (args.activation_input ? 16 : 8) * args.c.numel()};  // as of kernels/gelu.cpp
   if (args.c.device().is_cpu()) return cost;
   cost.bytes_read =
-      args.c.bytes() + (args.activation_input ? args.activation_input.bytes() : int64_t{0});
-  cost.bytes_written = args.c.bytes();
+      args.c.bytes() + optional_bytes(args.activation_input) + optional_bytes(args.factor);
+  cost.bytes_written = args.c.bytes() + optional_bytes(args.factor_gradient);
   return cost;
 }
 
@@ -141,8 +155,10 @@ void note_epilogue(const Gemm& args, const MatrixProduct& p, StreamRef stream) {
     const int64_t parts = gemm_work(p.m, p.n, p.k, cuda::kLibraryWorkspaceBytes).parts;
     if (parts == 1) return;
     cost.bytes_read = parts * p.m * p.n * int64_t{sizeof(float)} +
-                      optional_bytes(args.activation_input) + (p.beta != 0.0 ? args.c.bytes() : 0);
-    cost.bytes_written = args.c.bytes() + optional_bytes(args.pre_activation);
+                      optional_bytes(args.activation_input) + optional_bytes(args.factor) +
+                      (p.beta != 0.0 ? args.c.bytes() : 0);
+    cost.bytes_written =
+        args.c.bytes() + optional_bytes(args.pre_activation) + optional_bytes(args.factor_gradient);
     cost.flops += parts * p.m * p.n;
   }
   if (cost.bytes() > 0 || cost.flops > 0) note_kernel("gemm_epilogue", cost, p.device, stream);
@@ -233,8 +249,9 @@ void gemm(const Gemm& args, StreamRef stream) {
   require_matrix("gemm", "a", args.a, 2);
   require_matrix("gemm", "b", args.b, 2);
   require_matrix("gemm", "c", args.c, 2);
-  require_same_device("gemm", {args.a, args.b, args.c, args.bias, args.addend,
-                               args.activation_input, args.pre_activation});
+  require_same_device(
+      "gemm", {args.a, args.b, args.c, args.bias, args.addend, args.activation_input, args.factor,
+               args.factor_gradient, args.pre_activation});
   MatrixProduct p =
       check_product("gemm", args.a, args.b, args.c, args.transpose_a, args.transpose_b);
   check_epilogue(args, p);
@@ -252,6 +269,12 @@ void gemm(const Gemm& args, StreamRef stream) {
   if (args.activation_input) {
     p.x = args.activation_input.data();
     p.x_stride = matrix_stride(args.activation_input);
+  }
+  if (args.factor) {
+    p.factor = args.factor.data();
+    p.factor_stride = matrix_stride(args.factor);
+    p.factor_gradient = args.factor_gradient.data();
+    p.factor_gradient_stride = matrix_stride(args.factor_gradient);
   }
   if (args.pre_activation) {
     p.pre = args.pre_activation.data();
@@ -274,9 +297,9 @@ void gemm(const Gemm& args, StreamRef stream) {
 
 Cost cost(const Gemm& args) {
   Cost cost = product_cost(1, args.a, args.b, args.c, args.transpose_a, args.beta);
-  cost.bytes_read += args.bias ? args.bias.bytes() : 0;
-  cost.bytes_read += args.activation_input ? args.activation_input.bytes() : 0;
-  cost.bytes_written += args.pre_activation ? args.pre_activation.bytes() : 0;
+  cost.bytes_read += optional_bytes(args.bias) + optional_bytes(args.activation_input) +
+                     optional_bytes(args.factor);
+  cost.bytes_written += optional_bytes(args.pre_activation) + optional_bytes(args.factor_gradient);
   return cost;
 }
 

@@ -1,6 +1,7 @@
 // kernels/gemm.h: matrix products.
-//   z = alpha * op(A) op(B) + beta * D + bias          op: as stored or transposed; D: C, or another
-//   C = activation(z), or z * activation'(x) for the gradient of a preceding activation
+//   z = alpha * op(A) op(B) + beta * D + bias          op: as stored or transposed; D: C, or
+//   another C = activation(z), or z * activation'(x) for the gradient of a preceding activation, or
+//   z * u * activation'(x) for that of a preceding activation(x) * u, with z * activation(x) of u
 //
 // Products are summed in f32 (f64 for f64) and rounded once, also when beta accumulates into a
 // 16-bit C. Deterministic: bits depend on shape, strides, dtype, ISA and library version, never on
@@ -48,6 +49,10 @@ struct Gemm {
   ConstView activation_input;
   // Optional [M, N], dtype of c: D above. Absent: the old value of c. Not c itself.
   ConstView addend{};
+  // Optional [M, N], dtype of c, with activation_input: u. Then factor_gradient receives what is of
+  // u: z * activation(x). It may be the factor or activation_input.
+  ConstView factor{};
+  View factor_gradient{};
   // [M, N] dtype of a, or f32 where a is 16-bit. Overwritten; read only where beta is not 0 and
   // addend is absent.
   View c;

@@ -20,6 +20,8 @@ bool can_take(const MatrixProduct& p) {
          is_aligned(p.b, p.ldb, p.dtype) && is_aligned(p.c, p.ldc, p.c_dtype) &&
          is_aligned(p.addend, p.addend_stride, p.c_dtype) &&
          is_aligned(p.pre, p.pre_stride, p.c_dtype) && is_aligned(p.x, p.x_stride, p.c_dtype) &&
+         is_aligned(p.factor, p.factor_stride, p.c_dtype) &&
+         is_aligned(p.factor_gradient, p.factor_gradient_stride, p.c_dtype) &&
          is_aligned(p.bias, 0, p.bias_dtype);
 }
 

@@ -16,7 +16,7 @@ namespace zinc::kernels {
 struct MatrixProduct {
   int64_t m = 0, n = 0, k = 0;
   DType dtype = DType::f32;    // of a and b
-  DType c_dtype = DType::f32;  // of c, x and pre
+  DType c_dtype = DType::f32;  // of c, x, pre and the factor
   Device device;
   const void* a = nullptr;
   const void* b = nullptr;
@@ -39,6 +39,10 @@ struct MatrixProduct {
   Activation activation = Activation::none;
   const void* x = nullptr;
   int64_t x_stride = 0;
+  const void* factor = nullptr;
+  int64_t factor_stride = 0;
+  void* factor_gradient = nullptr;
+  int64_t factor_gradient_stride = 0;
   void* pre = nullptr;
   int64_t pre_stride = 0;
 

@@ -144,15 +144,24 @@ class LinearNode final : public Node {
       const bool by_inputs = is_cut_by_inputs(options_);
       const ConstView dz_rows = as_matrix("linear", ConstView(dz.view()));
       const View dx_rows = as_matrix("linear", dx.view());
-      const ConstView slope_rows =
-          slope ? as_matrix("linear", ConstView(slope->input.view())) : ConstView();
+      const auto rows_of = [&](const Tensor& of_slope) {
+        return of_slope.defined() ? as_matrix("linear", of_slope.view()) : View();
+      };
+      const View slope_rows = slope ? rows_of(slope->input) : View();
+      const View factor = slope ? rows_of(slope->factor) : View();
+      const View of_factor = slope ? rows_of(slope->factor_gradient) : View();
+      const auto part_of = [](const View& rows, int64_t begin, int64_t count) {
+        return rows ? rows.narrow(0, begin, count) : rows;
+      };
       const View w_largest = weight_largest_.place(options_.fp8, true);
       under_way.for_each_part(dz_rows.dim(0), [&](int64_t begin, int64_t count) {
         const View largest = dz_largest.place(options_.fp8, count == dz_rows.dim(0));
         gemm({.whole = {.a = dz_rows.narrow(0, begin, count),
                         .b = weight.view(),
                         .bias = {},
-                        .activation_input = slope ? slope_rows.narrow(0, begin, count) : slope_rows,
+                        .activation_input = part_of(slope_rows, begin, count),
+                        .factor = part_of(factor, begin, count),
+                        .factor_gradient = part_of(of_factor, begin, count),
                         .c = dx_rows.narrow(0, begin, count),
                         .pre_activation = {},
                         .transpose_b = options_.layout == WeightLayout::in_out,

@@ -26,10 +26,17 @@ Tensor gated(const Halves& x) {
 
 class SwiGluNode final : public Node {
  public:
+  explicit SwiGluNode(bool are_rows) : are_rows_(are_rows) {}
   std::string_view name() const override { return "swiglu"; }
 
   void backward(BackwardPass& pass) override {
     Tensor dy = pass.take_gradient(0);
+    if (pass.is_behind_slope()) {
+      saved()[0].reset();
+      if (pass.needs(0)) pass.give(0, std::move(dy));
+      if (pass.needs(1)) pass.give(1, std::move(dup_));
+      return;
+    }
     Tensor gate = pass.take_saved(0);
     Tensor up = pass.take_saved(1);
     // The kernel writes both; what nobody wants lands in memory that goes at once.
@@ -53,12 +60,27 @@ class SwiGluNode final : public Node {
     return gated({gate.view(), up.view()});
   }
 
+  bool offers_slope() const override { return are_rows_; }
+  Slope slope() override {
+    Tensor up = saved()[1].restore();
+    // A result that is still to be made again needs both.
+    if (outputs()[0].remade.expired()) saved()[1].reset();
+    dup_ = memory_like(up);
+    return {.activation = kernels::Activation::silu,
+            .input = saved()[0].restore(),
+            .factor = std::move(up),
+            .factor_gradient = dup_};
+  }
+
  private:
   // The saved tensor's own memory where nobody else sees it.
   static Tensor memory_like(const Tensor& saved) {
     if (saved.is_sole_owner() && saved.is_contiguous()) return saved;
     return Tensor::empty(saved.shape(), saved.dtype());
   }
+
+  bool are_rows_;  // gate and up have no gaps
+  Tensor dup_;     // where a product makes the gradients: from slope() to backward()
 };
 
 class PackedSwiGluNode final : public Node {
@@ -96,7 +118,7 @@ Tensor swiglu(const Tensor& gate, const Tensor& up) {
           up.shape());
   Tensor y = gated({gate.view(), up.view()});
   if (needs_gradient(gate, up)) {
-    auto node = make_node<SwiGluNode>();
+    auto node = make_node<SwiGluNode>(gate.is_contiguous() && up.is_contiguous());
     node->add_input(gate);
     node->add_input(up);
     node->save(gate);

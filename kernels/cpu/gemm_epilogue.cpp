@@ -36,6 +36,12 @@ struct Strip {
   const T* x_row(int64_t r) const {
     return static_cast<const T*>(tile.x) + r * tile.x_stride + first;
   }
+  const T* factor_row(int64_t r) const {
+    return static_cast<const T*>(tile.factor) + r * tile.factor_stride + first;
+  }
+  T* factor_gradient_row(int64_t r) const {
+    return static_cast<T*>(tile.factor_gradient) + r * tile.factor_gradient_stride + first;
+  }
   T* pre_row(int64_t r) const { return static_cast<T*>(tile.pre) + r * tile.pre_stride + first; }
 
   // z of the header at row r, column first + c.
@@ -87,6 +93,27 @@ void finish_gradient(const Strip<T>& strip) {
   }
 }
 
+// The operations of swiglu_backward(), and so its bits.
+template <class T, class Function>
+void finish_factors(const Strip<T>& strip) {
+  for (int64_t r = 0; r < strip.tile.rows; ++r) {
+    T* c_row = strip.c_row(r);
+    T* gradient_row = strip.factor_gradient_row(r);
+    const T *x_row = strip.x_row(r), *factor_row = strip.factor_row(r);
+    const int64_t ahead = std::min(r + kRowsAhead, strip.tile.rows - 1);
+    const T *x_ahead = strip.x_row(ahead), *factor_ahead = strip.factor_row(ahead);
+    for_each_vector(strip.cols, [&](int64_t c, auto load, auto store) HWY_ATTR {
+      hwy::Prefetch(x_ahead + c);
+      hwy::Prefetch(factor_ahead + c);
+      T rounded[HWY_MAX_BYTES / sizeof(float)];
+      store_lanes(strip.linear(r, c, load), rounded);
+      const auto z = load_lanes(rounded), x = load(x_row + c), u = load(factor_row + c);
+      store(hn::Mul(hn::Mul(z, u), Function::slope(x)), c_row + c);
+      store(hn::Mul(z, Function::value(x)), gradient_row + c);
+    });
+  }
+}
+
 template <class T, class Function>
 void finish_activation(const Strip<T>& strip) {
   for (int64_t r = 0; r < strip.tile.rows; ++r) {
@@ -105,6 +132,7 @@ void finish_activation(const Strip<T>& strip) {
 
 template <class T, class Function>
 void finish_with(const Strip<T>& strip) {
+  if (strip.tile.factor != nullptr) return finish_factors<T, Function>(strip);
   if (strip.tile.x != nullptr) return finish_gradient<T, Function>(strip);
   return finish_activation<T, Function>(strip);
 }

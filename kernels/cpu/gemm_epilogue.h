@@ -11,7 +11,8 @@ namespace zinc::kernels::cpu {
 
 // For r < rows, c < cols, with s = sum of the slices in order:
 //   z = alpha * s, then beta * D + z (one fma), then + bias[c]
-//   gradient:   C = z * activation'(x)
+//   gradient:   C = z * activation'(x), or with a factor u: C = z * u * activation'(x), and the
+//               gradient of u = z * activation(x), z rounded
 //   activation: P = round(z), C = activation(P)          (P stored where `pre` is given)
 //   otherwise:  C = z
 struct EpilogueTile {
@@ -27,9 +28,13 @@ struct EpilogueTile {
   const void* bias = nullptr;  // [cols] of bias_dtype: f32, bf16 or f16
   DType bias_dtype = DType::f32;
   Activation activation = Activation::none;
-  DType dtype = DType::f32;  // of c, x and pre: f32, bf16 or f16
+  DType dtype = DType::f32;  // of c, x, pre and factor: f32, bf16 or f16
   const void* x = nullptr;   // given: gradient
   int64_t x_stride = 0;
+  const void* factor = nullptr;  // given: with x
+  int64_t factor_stride = 0;
+  void* factor_gradient = nullptr;
+  int64_t factor_gradient_stride = 0;
   void* pre = nullptr;
   int64_t pre_stride = 0;
   void* c = nullptr;

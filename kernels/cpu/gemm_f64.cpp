@@ -81,7 +81,13 @@ void finish_block(const MatrixProduct& p, double* c, int64_t i, int64_t j, int64
       double z = p.alpha * sums[static_cast<size_t>(r)][static_cast<size_t>(s)];
       if (p.beta != 0.0) z += p.beta * addend[(i + r) * p.addend_stride + j + s];
       if (bias != nullptr) z += bias[j + s];
-      if (x != nullptr) {
+      if (p.factor != nullptr) {
+        const double at = x[(i + r) * p.x_stride + j + s];
+        const double u = static_cast<const double*>(p.factor)[(i + r) * p.factor_stride + j + s];
+        out = z * u * slope(p.activation, at);
+        static_cast<double*>(p.factor_gradient)[(i + r) * p.factor_gradient_stride + j + s] =
+            z * activate(p.activation, at);
+      } else if (x != nullptr) {
         out = z * slope(p.activation, x[(i + r) * p.x_stride + j + s]);
       } else {
         if (pre != nullptr) pre[(i + r) * p.pre_stride + j + s] = z;

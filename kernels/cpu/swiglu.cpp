@@ -40,8 +40,8 @@ void swiglu_backward(const SwiGluBackward& args) {
           const double d = dy[at[0] + i];
           const double z = gate[at[1] + i];
           const double u = up[at[2] + i];
-          dgate[at[3] + i] = d * u * sigmoid(z) * (1.0 + z * sigmoid(-z));
-          dup[at[4] + i] = d * z * sigmoid(z);
+          dgate[at[3] + i] = d * u * (sigmoid(z) * (1.0 + z * sigmoid(-z)));
+          dup[at[4] + i] = d * (z * sigmoid(z));
         }
       },
       args.dy, args.gate, args.up, args.dgate, args.dup);

@@ -74,6 +74,16 @@ __device__ __forceinline__ Pack<TC, kCount> rounded_sum(const MatrixProduct& p,
   return z;
 }
 
+// The gradients of activation(x) * u, by the operations of swiglu_backward().
+template <class TC>
+__device__ __forceinline__ float of_input(const MatrixProduct& p, float z, float x, float u) {
+  return z * u * slope_of<TC>(p.activation, x);
+}
+template <class TC>
+__device__ __forceinline__ float of_factor(const MatrixProduct& p, float z, float x) {
+  return z * value_of<TC>(p.activation, x);
+}
+
 // Stores what becomes of z.
 template <class TC, int kCount, class Aligned>
 __device__ __forceinline__ void activate(const MatrixProduct& p, const Pack<TC, kCount>& z,
@@ -81,6 +91,20 @@ __device__ __forceinline__ void activate(const MatrixProduct& p, const Pack<TC, 
   float x[kCount] = {}, values[kCount];
   if (p.x != nullptr) {
     load_floats(static_cast<const TC*>(p.x) + i * p.x_stride, first, p.n, aligned, x);
+  }
+  if (p.factor != nullptr) {
+    float u[kCount];
+    load_floats(static_cast<const TC*>(p.factor) + i * p.factor_stride, first, p.n, aligned, u);
+#pragma unroll
+    for (int e = 0; e < kCount; ++e) {
+      const auto at = static_cast<float>(z.at[e]);
+      values[e] = of_input<TC>(p, at, x[e], u[e]);
+      u[e] = of_factor<TC>(p, at, x[e]);
+    }
+    store_rounded(static_cast<TC*>(p.c) + i * p.ldc, first, p.n, aligned, values);
+    store_rounded(static_cast<TC*>(p.factor_gradient) + i * p.factor_gradient_stride, first, p.n,
+                  aligned, u);
+    return;
   }
 #pragma unroll
   for (int e = 0; e < kCount; ++e) values[e] = activated(p, z.at[e], x[e]);

@@ -34,6 +34,14 @@ __device__ __forceinline__ void finish(const MatrixProduct& p, TC* c, const TC* 
   if (p.pre != nullptr) static_cast<TC*>(p.pre)[i * p.pre_stride + j] = z;
   const float x =
       p.x != nullptr ? static_cast<float>(static_cast<const TC*>(p.x)[i * p.x_stride + j]) : 0.0f;
+  if (p.factor != nullptr) {
+    const auto at = static_cast<float>(z);
+    const auto u = static_cast<float>(static_cast<const TC*>(p.factor)[i * p.factor_stride + j]);
+    c[i * p.ldc + j] = TC(of_input<TC>(p, at, x, u));
+    static_cast<TC*>(p.factor_gradient)[i * p.factor_gradient_stride + j] =
+        TC(of_factor<TC>(p, at, x));
+    return;
+  }
   c[i * p.ldc + j] = TC(activated(p, z, x));
 }
 
@@ -152,10 +160,13 @@ MatrixProduct merged_rows(MatrixProduct p) {
     return data == nullptr || stride == p.n;
   };
   if (p.bias != nullptr || !is_whole(p.c, p.ldc) || !is_whole(p.pre, p.pre_stride) ||
-      !is_whole(p.x, p.x_stride) || !is_whole(p.addend, p.addend_stride)) {
+      !is_whole(p.x, p.x_stride) || !is_whole(p.addend, p.addend_stride) ||
+      !is_whole(p.factor, p.factor_stride) ||
+      !is_whole(p.factor_gradient, p.factor_gradient_stride)) {
     return p;
   }
-  p.n = p.ldc = p.addend_stride = p.pre_stride = p.x_stride = p.m * p.n;
+  p.n = p.ldc = p.addend_stride = p.pre_stride = p.x_stride = p.factor_stride =
+      p.factor_gradient_stride = p.m * p.n;
   p.m = 1;
   return p;
 }
@@ -167,6 +178,8 @@ bool is_aligned_for_epilogue(const MatrixProduct& p, const float* product) {
   };
   return fits(p.c, p.ldc, p.c_dtype) && fits(p.addend, p.addend_stride, p.c_dtype) &&
          fits(p.pre, p.pre_stride, p.c_dtype) && fits(p.x, p.x_stride, p.c_dtype) &&
+         fits(p.factor, p.factor_stride, p.c_dtype) &&
+         fits(p.factor_gradient, p.factor_gradient_stride, p.c_dtype) &&
          fits(p.bias, 0, p.bias_dtype) && fits(product, p.n, DType::f32);
 }
 

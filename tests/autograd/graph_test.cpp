@@ -11,7 +11,9 @@
 #include "autograd/ops/reshape.h"
 #include "autograd/ops/scale.h"
 #include "autograd/ops/split.h"
+#include "autograd/ops/swiglu.h"
 #include "autograd/ops/unary.h"
+#include "autograd/remade.h"
 #include "tests/autograd/rank.h"
 
 namespace zinc::autograd {
@@ -427,6 +429,35 @@ TEST_F(Graph, SlopeWithinAProduct_ChangesNoBit) {
       EXPECT_EQ(gradients(false, false), gradients(true, false)) << name_of(dtype);
       EXPECT_EQ(gradients(false, true), gradients(true, true)) << name_of(dtype);
       EXPECT_NE(gradients(false, true), gradients(false, false));
+    }
+  }
+}
+
+// The same of silu(gate) * up, with both or one of them trained, kept or made again.
+TEST_F(Graph, SlopesOfAGateWithinAProduct_ChangeNoBit) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    for (const int trained : {1, 2, 3}) {
+      const auto gradients = [&](bool hooks, bool remakes) {
+        const RemakeScope scope(remakes);
+        Tensor gate = random_tensor({7, 20}, 1, dtype, -3, 3),
+               up = random_tensor({7, 20}, 2, dtype, -3, 3),
+               down = random_tensor({9, 20}, 3, dtype);
+        requires_grad_(down);
+        if ((trained & 1) != 0) requires_grad_(gate);
+        if ((trained & 2) != 0) requires_grad_(up);
+        Tensor inner = swiglu(scale(gate, 1.0), scale(up, 1.0));
+        if (hooks) register_hook(inner, [](const Tensor&) { return Tensor(); });
+        const Tensor y = linear(inner, down);
+        inner = {};
+        backward(sum(square(y)));
+        std::vector<Values> values{values_of(grad(down))};
+        if ((trained & 1) != 0) values.push_back(values_of(grad(gate)));
+        if ((trained & 2) != 0) values.push_back(values_of(grad(up)));
+        return values;
+      };
+      const auto expected = gradients(true, false);
+      EXPECT_EQ(gradients(false, false), expected) << name_of(dtype) << " " << trained;
+      EXPECT_EQ(gradients(false, true), expected) << name_of(dtype) << " " << trained;
     }
   }
 }

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "kernels/gelu.h"
+#include "kernels/swiglu.h"
 #include "kernels/unary.h"
 #include "tests/kernels/cpu_context.h"
 #include "tests/kernels/host_array.h"
@@ -323,6 +324,42 @@ TEST_P(GemmOfType, FusedActivation_IsTheOpAfterTheProduct) {
   }
 }
 
+// The gradients of silu(x) * u within the product that makes that of the result, also over u and x.
+TEST_P(GemmOfType, FactorsGradients_AreTheOpAfterTheProduct) {
+  const DType dtype = GetParam();
+  CpuContext context;
+  for (const Extents e : {Extents{33, 50, 20}, {4, 24, 4096}, {70, 128, 64}}) {
+    const HostArray a = HostArray::random({e.m, e.k}, dtype, 25, -2, 2);
+    const HostArray b = HostArray::random({e.k, e.n}, dtype, 26, -2, 2);
+    const HostArray x = HostArray::random({e.m, e.n}, dtype, 27, -3, 3);
+    const HostArray u = HostArray::random({e.m, e.n}, dtype, 28, -3, 3);
+    HostArray z({e.m, e.n}, dtype), of_x = z, of_u = z, fused = z, other = z;
+    gemm({.a = a, .b = b, .c = z}, context.stream());
+    swiglu_backward({.dy = z, .gate = x, .up = u, .dgate = of_x, .dup = of_u}, context.stream());
+    Gemm args{.a = a,
+              .b = b,
+              .activation_input = x,
+              .factor = u,
+              .factor_gradient = other,
+              .c = fused,
+              .activation = Activation::silu};
+    gemm(args, context.stream());
+    EXPECT_TRUE(same_bits(fused, of_x));
+    EXPECT_TRUE(same_bits(other, of_u));
+    for (const bool over_x : {false, true}) {
+      HostArray taken = over_x ? x : u, padded = fused.with_padding(9);
+      padded.set_all(0.0);
+      args.activation_input = over_x ? taken : x;
+      args.factor = over_x ? u : taken;
+      args.factor_gradient = taken;
+      args.c = padded;
+      gemm(args, context.stream());
+      EXPECT_TRUE(same_bits(padded, of_x));
+      EXPECT_TRUE(same_bits(taken, of_u));
+    }
+  }
+}
+
 TEST_P(GemmOfType, ActivationGradient_MayOverwriteItsInput) {
   const DType dtype = GetParam();
   CpuContext context;
@@ -493,6 +530,15 @@ TEST(Gemm, WrongArguments_AreNamed) {
   EXPECT_THAT(message([&](Gemm& g) {
                 g.addend = c;
                 g.beta = 1.0;
+              }),
+              HasSubstr("must not overlap"));
+  EXPECT_THAT(message([&](Gemm& g) { g.factor = c; }), HasSubstr("needs factor_gradient"));
+  HostArray x({4, 5}, DType::f32), other = x;
+  EXPECT_THAT(message([&](Gemm& g) {
+                g.activation = Activation::silu;
+                g.activation_input = x;
+                g.factor = other;
+                g.factor_gradient = c;
               }),
               HasSubstr("must not overlap"));
   EXPECT_THAT(message([&](Gemm& g) { g.pre_activation = c; }), HasSubstr("needs an activation"));

@@ -34,6 +34,7 @@ enum Feature : unsigned {
   kPadded = 512,  // rows of everything
   kAlpha = 1024,
   kAddend = 2048,
+  kFactor = 4096,  // with kSlope
 };
 
 // Tiles are 128 x 128, 64 deep; a GPU of the emulator has four multiprocessors.
@@ -66,6 +67,9 @@ constexpr Case kCases[] = {
     {"Slope", 140, 136, 72, kTransposeB | kSlope},
     {"SlopeOfErf", 70, 136, 72, kSlope | kPadded, Activation::gelu_erf},
     {"SlopeOfSilu", 70, 136, 72, kSlope, Activation::silu},
+    {"Factor", 140, 136, 72, kTransposeB | kSlope | kFactor, Activation::silu},
+    {"FactorOfErf", 70, 136, 72, kSlope | kFactor | kPadded, Activation::gelu_erf},
+    {"PartsAndFactor", 40, 40, 2200, kSlope | kFactor, Activation::silu},
     {"Parts", 128, 136, 2100, kTransposeA},
     {"PartsOfAWideSum", 40, 40, 2200, kBias | kValue | kPre},
     {"Addend", 140, 136, 72, kBias | kAddend},
@@ -77,7 +81,7 @@ constexpr Case kCases[] = {
 
 struct Arrays {
   const Case& c;
-  HostArray a, b, bias, addend, x, z, out;
+  HostArray a, b, bias, addend, x, u, z, out;
 
   Arrays(const Case& chosen, DType dtype) : c(chosen) {
     const DType c_dtype = has(kF32) ? DType::f32 : dtype;
@@ -92,13 +96,14 @@ struct Arrays {
     x = filled({c.m, c.n}, c_dtype, 4);
     out = filled({c.m, c.n}, c_dtype, 5);
     z = filled({c.m, c.n}, c_dtype, 6);
+    u = HostArray::random({c.m, c.n}, c_dtype, 8).with_padding(24);
     addend = HostArray::random({c.m, c.n}, c_dtype, 7).with_padding(16);
   }
   bool has(unsigned features) const { return (c.features & features) != 0; }
   Arrays in_f64() const {
     Arrays exact(*this);
-    for (HostArray* array :
-         {&exact.a, &exact.b, &exact.bias, &exact.addend, &exact.x, &exact.z, &exact.out}) {
+    for (HostArray* array : {&exact.a, &exact.b, &exact.bias, &exact.addend, &exact.x, &exact.u,
+                             &exact.z, &exact.out}) {
       *array = array->as(DType::f64);
     }
     return exact;
@@ -114,6 +119,10 @@ struct Arrays {
     if (has(kValue | kSlope)) args.activation = c.activation;
     if (has(kPre)) args.pre_activation = z.view();
     if (has(kSlope)) args.activation_input = x.view();
+    if (has(kFactor)) {
+      args.factor = u.view();
+      args.factor_gradient = z.view();
+    }
     return args;
   }
 };
@@ -148,7 +157,7 @@ TEST_P(GemmWgmma, MatchesF64) {
     const double bound = (arrays.has(kValue | kSlope) ? 2 : 1) * rounding +
                          4 * epsilon_of(DType::f32) * std::sqrt(static_cast<double>(GetParam().k));
     EXPECT_LE(relative_l2(arrays.out, exact.out), bound) << to_string(dtype);
-    if (!arrays.has(kPre)) continue;
+    if (!arrays.has(kPre | kFactor)) continue;
     EXPECT_LE(relative_l2(arrays.z, exact.z), bound) << to_string(dtype);
   }
 }
