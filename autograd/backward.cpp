@@ -82,7 +82,7 @@ class BackwardEngine {
   // --- used by BackwardPass
   Tensor place_of(const Edge& edge);
   Tensor take_arrived(const Edge& edge, bool to_write);
-  std::optional<Node::Slope> take_slope(const Edge& edge);
+  std::optional<Node::Slope> take_slope(const Edge& edge, bool only_here);
   void deliver(const Edge& edge, Tensor gradient, RowsUnderWay rows = {});
   GradientTarget parameter_gradient(Parameter& parameter);
   bool defers(const Parameter& parameter) const {
@@ -313,10 +313,12 @@ Tensor BackwardEngine::take_arrived(const Edge& edge, bool to_write) {
   return std::exchange(slot, {});
 }
 
-std::optional<Node::Slope> BackwardEngine::take_slope(const Edge& edge) {
+std::optional<Node::Slope> BackwardEngine::take_slope(const Edge& edge, bool only_here) {
   if (edge.node == nullptr || !edge.node->offers_slope() || options_.retain_graph) return {};
   const Node::Output& output = edge.node->outputs().front();
   if (uses_.at(edge.node.get()) > 1 || !output.hooks.empty() || output.retains_gradient) return {};
+  const auto is_here = [](const SavedTensor& saved) { return saved.is_here(); };
+  if (only_here && !std::ranges::all_of(edge.node->saved(), is_here)) return {};
   arriving(*edge.node).is_behind_slope = true;
   return edge.node->slope();
 }
@@ -443,8 +445,8 @@ Tensor BackwardPass::take_arrived(int input, bool to_write) {
   return engine_.take_arrived(node_.inputs()[static_cast<size_t>(input)], to_write);
 }
 
-std::optional<Node::Slope> BackwardPass::take_slope(int input) {
-  return engine_.take_slope(node_.inputs()[static_cast<size_t>(input)]);
+std::optional<Node::Slope> BackwardPass::take_slope(int input, bool only_here) {
+  return engine_.take_slope(node_.inputs()[static_cast<size_t>(input)], only_here);
 }
 
 void BackwardPass::give(int input, Tensor gradient, RowsUnderWay rows) {

@@ -68,8 +68,9 @@ class BackwardPass {
   // of the kind, and give() adds.
   Tensor take_arrived(int input, bool to_write);
   // The slope that the node behind an input waits for, if it is this node's to multiply with: what
-  // is given then is behind it. Otherwise absent.
-  std::optional<Node::Slope> take_slope(int input);
+  // is given then is behind it. Otherwise absent; `only_here`: also where the slope's input is
+  // still to be computed again.
+  std::optional<Node::Slope> take_slope(int input, bool only_here);
   // Whether the gradient of this node's output is behind its slope already.
   bool is_behind_slope() const { return is_behind_slope_; }
   // Gives the gradient of an input, in the input's shape and dtype. At most once per input.

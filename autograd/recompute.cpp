@@ -63,6 +63,7 @@ class Replay final : public SavedTensorStore, public std::enable_shared_from_thi
     if (!has_run_) run_again();
     return saves_[index].tensor;
   }
+  bool has_run() const { return has_run_; }
   void forget(size_t index) {
     saves_[index].is_wanted = false;
     saves_[index].tensor = {};
@@ -105,6 +106,7 @@ class DroppedTensor final : public SavedSlot {
       : replay_(std::move(replay)), index_(index) {}
   ~DroppedTensor() override { replay_->forget(index_); }
   Tensor restore() override { return replay_->restore(index_); }
+  bool is_here() const override { return replay_->has_run(); }
 
  private:
   std::shared_ptr<Replay> replay_;

@@ -1,5 +1,6 @@
 #include "autograd/remade.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "autograd/node.h"
@@ -18,6 +19,10 @@ class Remade {
     }
     return tensor_;
   }
+  bool is_here() const {
+    const auto is_here = [](const SavedTensor& saved) { return saved.is_here(); };
+    return tensor_.defined() || std::ranges::all_of(node_->saved(), is_here);
+  }
   void prepare() {
     if (!tensor_.defined()) node_->begin_remake(output_);
   }
@@ -34,6 +39,7 @@ class RemadeSlot final : public SavedSlot {
  public:
   explicit RemadeSlot(std::shared_ptr<Remade> remade) : remade_(std::move(remade)) {}
   Tensor restore() override { return remade_->get(); }
+  bool is_here() const override { return remade_->is_here(); }
   void prepare() override { remade_->prepare(); }
 
  private:

@@ -18,6 +18,8 @@ class SavedSlot {
   // The tensor, ready for work issued to the compute stream, without gradient history. May be
   // called more than once.
   virtual Tensor restore() = 0;
+  // False: restore() would compute a part of the forward pass again.
+  virtual bool is_here() const { return true; }
   // restore() will be called soon: begins what can go on beside other work.
   virtual void prepare() {}
 };
@@ -45,6 +47,7 @@ class SavedTensor {
   explicit operator bool() const { return slot_ != nullptr; }
   // Throws InvalidArgument if the tensor was written after it was saved.
   Tensor restore() const;
+  bool is_here() const { return slot_ == nullptr || slot_->is_here(); }
   void prepare() const {
     if (slot_ != nullptr) slot_->prepare();
   }

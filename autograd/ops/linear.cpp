@@ -137,7 +137,9 @@ class LinearNode final : public Node {
     if (options_.slices == nullptr) dx = pass.take_arrived(0, /*to_write=*/true);
     const bool adds = dx.defined();
     std::optional<Slope> slope;
-    if (!adds && options_.slices == nullptr) slope = pass.take_slope(0);
+    // Rows that are under way travel beside this product. A forward pass that is computed again
+    // waits for ranks itself, so it does not come between.
+    if (!adds && options_.slices == nullptr) slope = pass.take_slope(0, under_way.num_parts > 0);
     if (!adds) dx = pass.gradient_memory(0);
     {
       const WeightValue weight = pass.weight(0);

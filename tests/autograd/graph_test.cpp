@@ -1,9 +1,14 @@
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/backward.h"
+#include "autograd/backward_pass.h"
+#include "autograd/node.h"
 #include "autograd/ops/binary.h"
 #include "autograd/ops/cast.h"
 #include "autograd/ops/linear.h"
@@ -13,6 +18,7 @@
 #include "autograd/ops/split.h"
 #include "autograd/ops/swiglu.h"
 #include "autograd/ops/unary.h"
+#include "autograd/recompute.h"
 #include "autograd/remade.h"
 #include "tests/autograd/rank.h"
 
@@ -433,11 +439,51 @@ TEST_F(Graph, SlopeWithinAProduct_ChangesNoBit) {
   }
 }
 
+// x, whose gradient is on its way row by row. `wait`: of a row.
+class InRows final : public Node {
+ public:
+  explicit InRows(std::function<void(int64_t)> wait) : wait_(std::move(wait)) {}
+  std::string_view name() const override { return "in_rows"; }
+  void backward(BackwardPass& pass) override {
+    Tensor dy = pass.take_gradient(0);
+    const int64_t rows = dy.dim(0);
+    pass.give(0, std::move(dy), {.num_parts = rows, .wait = wait_});
+  }
+
+ private:
+  std::function<void(int64_t)> wait_;
+};
+
+Tensor in_rows(const Tensor& x, std::function<void(int64_t)> wait) {
+  Tensor y = Tensor::empty(x.shape(), x.dtype());
+  y.copy_from(x);
+  auto node = make_node<InRows>(std::move(wait));
+  node->add_input(x);
+  node->set_output(y);
+  return y;
+}
+
+// Rows that are under way are used before anything is computed again.
+TEST_F(Graph, SlopeThatIsToBeComputedAgain_WaitsForRowsUnderWay) {
+  std::string events;
+  const Tensor gate = random_tensor({20, 6}, 2), up = random_tensor({20, 6}, 3);
+  const Tensor down = random_tensor({9, 20}, 4);
+  Tensor x = random_tensor({4, 6}, 1);
+  requires_grad_(x);
+  const TensorFunction block = [&](std::span<const Tensor> in) {
+    events += "f";
+    return std::vector{linear(swiglu(linear(in[0], gate), linear(in[0], up)), in[1])};
+  };
+  const Tensor y = recompute(block, {x, down}).front();
+  backward(sum(in_rows(y, [&](int64_t) { events += "w"; })));
+  EXPECT_EQ(events, "fwwwwf");
+}
+
 // The same of silu(gate) * up, with both or one of them trained, kept or made again.
 TEST_F(Graph, SlopesOfAGateWithinAProduct_ChangeNoBit) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
     for (const int trained : {1, 2, 3}) {
-      const auto gradients = [&](bool hooks, bool remakes) {
+      const auto gradients = [&](bool hooks, bool remakes, bool rows = false) {
         const RemakeScope scope(remakes);
         Tensor gate = random_tensor({7, 20}, 1, dtype, -3, 3),
                up = random_tensor({7, 20}, 2, dtype, -3, 3),
@@ -447,8 +493,9 @@ TEST_F(Graph, SlopesOfAGateWithinAProduct_ChangeNoBit) {
         if ((trained & 2) != 0) requires_grad_(up);
         Tensor inner = swiglu(scale(gate, 1.0), scale(up, 1.0));
         if (hooks) register_hook(inner, [](const Tensor&) { return Tensor(); });
-        const Tensor y = linear(inner, down);
+        Tensor y = linear(inner, down);
         inner = {};
+        if (rows) y = in_rows(y, [](int64_t) {});
         backward(sum(square(y)));
         std::vector<Values> values{values_of(grad(down))};
         if ((trained & 1) != 0) values.push_back(values_of(grad(gate)));
@@ -458,6 +505,7 @@ TEST_F(Graph, SlopesOfAGateWithinAProduct_ChangeNoBit) {
       const auto expected = gradients(true, false);
       EXPECT_EQ(gradients(false, false), expected) << name_of(dtype) << " " << trained;
       EXPECT_EQ(gradients(false, true), expected) << name_of(dtype) << " " << trained;
+      EXPECT_EQ(gradients(false, true, true), expected) << name_of(dtype) << " " << trained;
     }
   }
 }

@@ -18,7 +18,7 @@ using zinc::testing::Rank;
 
 struct Branch : Module {
   Branch()
-      : proj(*this, "proj", LinearOptions{.in = 5, .out = 4}),
+      : proj(*this, "proj", LinearOptions{.in = 5, .out = 4, .bias = false}),
         dropout(*this, "dropout", 0.5),
         layer_norm(*this, "layer_norm", LayerNormOptions{.features = 4}),
         rms_norm(*this, "rms_norm", RMSNormOptions{.features = 4}) {}
