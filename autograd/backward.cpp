@@ -486,6 +486,11 @@ void BackwardPass::make_weight_gradient(int weight, DeferredGradients::Write wri
   write(weight_gradient(weight));
 }
 
+bool BackwardPass::makes_at_once(int weight) const {
+  const Parameter* const parameter = node_.weights()[static_cast<size_t>(weight)].parameter;
+  return parameter == nullptr || (!engine_.defers(*parameter) && !hides_weights());
+}
+
 bool BackwardPass::hides_weights() const {
   const std::vector<Edge>& inputs = node_.inputs();
   return !retains_graph_ && std::any_of(inputs.begin(), inputs.end(), [](const Edge& edge) {

@@ -92,6 +92,8 @@ class BackwardPass {
   // to one weight keep their order.
   void make_weight_gradient(int weight, DeferredGradients::Write write);
   bool hides_weights() const;  // whether they wait so
+  // Whether make_weight_gradient() would make it at once.
+  bool makes_at_once(int weight) const;
   // Issues what waits so.
   void make_beside();
 

@@ -8,6 +8,7 @@
 #include "kernels/gemm_choice.h"
 #include "kernels/launch.h"
 #include "kernels/matrix_product.h"
+#include "kernels/reduce.h"
 
 namespace zinc::kernels {
 namespace {
@@ -97,6 +98,16 @@ void check_epilogue(const Gemm& args, const MatrixProduct& p) {
     require_same_or_apart("gemm", "factor_gradient", args.factor_gradient, "activation_input",
                           args.activation_input);
   }
+  require(!args.a_sums || (args.transpose_a && !args.b_sums),
+          "gemm: a_sums are of an a that is transposed, and without b_sums");
+  require(!args.b_sums || !args.transpose_b, "gemm: b_sums are of a b that is not transposed");
+  if (const View& sums = args.a_sums ? args.a_sums : args.b_sums) {
+    const DType dtype = sums.dtype() == DType::f32 ? DType::f32 : p.dtype;
+    require_dense_operand("gemm", "sums", sums, dtype, Shape{args.a_sums ? p.m : p.n});
+    require_apart("gemm", "sums", sums, "a", args.a);
+    require_apart("gemm", "sums", sums, "b", args.b);
+    if (!args.c.device().meta) require_apart("gemm", "sums", sums, "c", args.c);
+  }
   if (args.pre_activation) {
     require(args.activation != Activation::none, "gemm: pre_activation needs an activation");
     require_operand("gemm", "pre_activation", args.pre_activation, p.c_dtype, whole);
@@ -105,27 +116,41 @@ void check_epilogue(const Gemm& args, const MatrixProduct& p) {
   }
 }
 
-// The workspace does not depend on what this build has, so that it can plan for a GPU.
-void run_on_cuda(const MatrixProduct& p, const char* label, StreamRef stream) {
+// The workspace does not depend on what this build has, so that it can plan for a GPU. Whether the
+// product has made its sums.
+bool run_on_cuda(const MatrixProduct& p, const char* label, StreamRef stream) {
   const Block workspace = Context::current().allocator().allocate(
       cuda::workspace_bytes(p), Tier::device, Label::workspace, stream);
-  if (p.device.meta) return;
+  if (p.device.meta) return choose_gemm(p).wgmma;
   if constexpr (kHasCudaKernels) {
-    cuda::run_product(p, static_cast<std::byte*>(workspace.data()), stream);
-  } else {
-    require(false, label, ": this build has no kernel for ", p.device);
+    return cuda::run_product(p, static_cast<std::byte*>(workspace.data()), stream);
   }
+  require(false, label, ": this build has no kernel for ", p.device);
+  return false;
 }
 
-void dispatch(const MatrixProduct& p, const char* label, const Cost& cost, StreamRef stream) {
-  if (p.m == 0 || p.n == 0 || p.batch() == 0) return;
+bool dispatch(const MatrixProduct& p, const char* label, const Cost& cost, StreamRef stream) {
+  if (p.m == 0 || p.n == 0 || p.batch() == 0) return false;
   if (p.device.meta) note_kernel(label, cost, p.device, stream, WorkKind::gemm, p.dtype);
   switch (p.device.kind) {
     case DeviceKind::cpu:
-      return cpu::run_product(p, label, stream);
+      cpu::run_product(p, label, stream);
+      return false;
     case DeviceKind::cuda:
       return run_on_cuda(p, label, stream);
   }
+  return false;
+}
+
+// By a pass of its own.
+void make_sums(const Gemm& args, StreamRef stream) {
+  if (!args.a_sums && !args.b_sums) return;
+  reduce({.op = ReduceOp::sum,
+          .over = ReduceOver::leading,
+          .x = args.a_sums ? args.a : args.b,
+          .y = args.a_sums ? args.a_sums : args.b_sums,
+          .accumulate = args.adds_to_sums},
+         stream);
 }
 
 Cost product_cost(int64_t batch, const ConstView& a, const ConstView& b, const ConstView& c,
@@ -251,7 +276,7 @@ void gemm(const Gemm& args, StreamRef stream) {
   require_matrix("gemm", "c", args.c, 2);
   require_same_device(
       "gemm", {args.a, args.b, args.c, args.bias, args.addend, args.activation_input, args.factor,
-               args.factor_gradient, args.pre_activation});
+               args.factor_gradient, args.a_sums, args.b_sums, args.pre_activation});
   MatrixProduct p =
       check_product("gemm", args.a, args.b, args.c, args.transpose_a, args.transpose_b);
   check_epilogue(args, p);
@@ -276,12 +301,20 @@ void gemm(const Gemm& args, StreamRef stream) {
     p.factor_gradient = args.factor_gradient.data();
     p.factor_gradient_stride = matrix_stride(args.factor_gradient);
   }
+  if (const View& sums = args.a_sums ? args.a_sums : args.b_sums) {
+    p.sums = sums.data();
+    p.sums_dtype = sums.dtype();
+    p.sums_are_of_a = static_cast<bool>(args.a_sums);
+    p.adds_to_sums = args.adds_to_sums;
+  }
   if (args.pre_activation) {
     p.pre = args.pre_activation.data();
     p.pre_stride = matrix_stride(args.pre_activation);
   }
   const Device device = args.c.device();
   if (args.a_fp8 != Fp8::none || args.b_fp8 != Fp8::none) {
+    make_sums(args, stream);  // of what is not rounded
+    p.sums = nullptr;
     const Fp8Operand a("a", args.a, args.a_fp8, args.a_largest, args.a_largest_known, stream);
     const Fp8Operand b("b", args.b, args.b_fp8, args.b_largest, args.b_largest_known, stream);
     if (device.is_cuda() && !device.meta && run_codes(p, args, a, b, stream)) return;
@@ -289,9 +322,10 @@ void gemm(const Gemm& args, StreamRef stream) {
     rounded.a = a.round();
     rounded.b = b.round();
     rounded.a_fp8 = rounded.b_fp8 = Fp8::none;
+    rounded.a_sums = rounded.b_sums = {};
     return gemm(rounded, stream);
   }
-  dispatch(p, "gemm", cost(args), stream);
+  if (!dispatch(p, "gemm", cost(args), stream)) make_sums(args, stream);
   if (device.meta) note_epilogue(args, p, stream);
 }
 

@@ -53,6 +53,10 @@ struct Gemm {
   // u: z * activation(x). It may be the factor or activation_input.
   ConstView factor{};
   View factor_gradient{};
+  // Optional [M], where transpose_a: the sum over k of a; or [N], where not transpose_b: that of b.
+  // The gradient of a bias. dtype of a or f32, rounded once; at most one of them.
+  View a_sums{}, b_sums{};
+  bool adds_to_sums = false;  // the old values are added, before they are rounded
   // [M, N] dtype of a, or f32 where a is 16-bit. Overwritten; read only where beta is not 0 and
   // addend is absent.
   View c;

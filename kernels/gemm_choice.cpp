@@ -55,7 +55,8 @@ GemmWork gemm_work(int64_t m, int64_t n, int64_t k, int64_t workspace_bytes) {
   work.steps = static_cast<int>(up(k, GemmWork::kDeep));
   work.part_steps = work.steps;
   int64_t least = up(work.tiles(), kMultiprocessors) * work.steps;
-  const int64_t room = workspace_bytes / (m * n * int64_t{sizeof(float)});
+  // Of a part: its sums of products, and those over k alone.
+  const int64_t room = workspace_bytes / ((m * n + std::max(m, n)) * int64_t{sizeof(float)});
   for (int64_t parts = 2; parts <= std::min(kMaxParts, room); ++parts) {
     const int64_t steps = up(work.steps, parts);
     if (steps < kFewestSteps) break;

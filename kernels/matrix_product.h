@@ -45,12 +45,16 @@ struct MatrixProduct {
   int64_t factor_gradient_stride = 0;
   void* pre = nullptr;
   int64_t pre_stride = 0;
+  void* sums = nullptr;  // over k, of a or b
+  bool sums_are_of_a = false, adds_to_sums = false;
+  DType sums_dtype = DType::f32;
 
   // Leading dimensions, outermost first; strides in elements.
   int batch_rank = 0;
   std::array<int64_t, kMaxRank> batch_extent{};
   std::array<int64_t, kMaxRank> a_step{}, b_step{}, c_step{};
 
+  constexpr int64_t num_sums() const { return sums == nullptr ? 0 : sums_are_of_a ? m : n; }
   constexpr int64_t batch() const {
     int64_t count = 1;
     for (int i = 0; i < batch_rank; ++i) count *= batch_extent[static_cast<size_t>(i)];

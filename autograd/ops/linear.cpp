@@ -102,15 +102,20 @@ class LinearNode final : public Node {
     const bool begins_with_input = pass.hides_weights() || rows.num_parts > 0;
     const auto dz_largest = std::make_shared<Largest>();
     if (begins_with_input) give_input_gradient(pass, dz, *dz_largest, std::exchange(rows, {}));
-    if (pass.weight_needs(1)) {
+    // The product that makes the weight's gradient makes the bias's beside it.
+    GradientTarget db;
+    if (pass.weight_needs(0) && pass.weight_needs(1) && options_.slices == nullptr &&
+        pass.makes_at_once(0) && pass.makes_at_once(1)) {
+      db = pass.weight_gradient(1);
+    } else if (pass.weight_needs(1)) {
       pass.make_weight_gradient(1, [dz, options = options_](const GradientTarget& db) {
         bias_backward(options, dz, db);
       });
     }
     if (pass.weight_needs(0)) {
       pass.make_weight_gradient(0, [dz, dz_largest, x = pass.take_saved(0), x_largest = x_largest_,
-                                    options = options_](const GradientTarget& dw) mutable {
-        weight_backward(options, x, x_largest, dz, *dz_largest, dw);
+                                    db, options = options_](const GradientTarget& dw) mutable {
+        weight_backward(options, x, x_largest, dz, *dz_largest, dw, db);
       });
     }
     if (!begins_with_input) give_input_gradient(pass, std::move(dz), *dz_largest, {});
@@ -199,7 +204,8 @@ class LinearNode final : public Node {
     for (const auto& slice : options.slices->slices) std::ranges::for_each(slice, sum);
   }
   static void weight_backward(const LinearOptions& options, const Tensor& x, Largest& x_largest,
-                              const Tensor& dz, Largest& dz_largest, const GradientTarget& dw) {
+                              const Tensor& dz, Largest& dz_largest, const GradientTarget& dw,
+                              const GradientTarget& db) {
     const bool out_in = options.layout == WeightLayout::out_in;
     const ConstView x_matrix = as_matrix("linear", ConstView(x.view()));
     const ConstView dz_matrix = as_matrix("linear", ConstView(dz.view()));
@@ -213,6 +219,9 @@ class LinearNode final : public Node {
                     .b = out_in ? x_matrix : dz_matrix,
                     .bias = {},
                     .activation_input = {},
+                    .a_sums = out_in ? db.view : View(),
+                    .b_sums = out_in ? View() : db.view,
+                    .adds_to_sums = db.accumulate,
                     .c = dw.view,
                     .pre_activation = {},
                     .transpose_a = true,

@@ -44,13 +44,14 @@ LibraryAnswer run_by_library(const MatrixProduct& p, int proposal, std::byte* wo
 
 }  // namespace
 
-void run_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream) {
+bool run_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream) {
   const ChosenGemm chosen = choose_gemm(p);
-  if (chosen.wgmma && run_wgmma_product(p, workspace, stream)) return;
+  if (chosen.wgmma && run_wgmma_product(p, workspace, stream)) return true;
   const LibraryAnswer answer = run_by_library(p, chosen.proposal, workspace, stream);
-  if (answer.done) return;
+  if (answer.done) return false;
   if (answer.why_not != nullptr) note_own_product(p, answer.why_not);
   run_own_product(p, stream);
+  return false;
 }
 
 bool run_fp8_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream) {

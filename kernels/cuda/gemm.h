@@ -25,8 +25,9 @@ inline int64_t workspace_bytes(const MatrixProduct& p) {
 }
 
 // All extents > 0 but k; f32, bf16 and f16. `workspace` holds workspace_bytes(p), aligned to 256.
-// Queues the work. What the library does not take is one of the context's DeviceNotes.
-void run_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream);
+// Queues the work. What the library does not take is one of the context's DeviceNotes. Whether sums
+// over k were made, too.
+bool run_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream);
 
 // fp8_round.cu: a matrix as codes of 8 bits, [rows, cols] or, transposed, [cols, rows], without
 // gaps.

@@ -111,6 +111,18 @@ __device__ __forceinline__ void activate(const MatrixProduct& p, const Pack<TC, 
   store_rounded(static_cast<TC*>(p.c) + i * p.ldc, first, p.n, aligned, values);
 }
 
+// Sum i over k.
+template <class T>
+__device__ __forceinline__ void store_sum(const MatrixProduct& p, int64_t i, float sum) {
+  if (p.sums_dtype == DType::f32) {
+    auto* at = static_cast<float*>(p.sums) + i;
+    *at = p.adds_to_sums ? *at + sum : sum;
+  } else {
+    auto* at = static_cast<T*>(p.sums) + i;
+    *at = T(p.adds_to_sums ? static_cast<float>(*at) + sum : sum);
+  }
+}
+
 template <class TC, int kCount, class Aligned>
 __device__ __forceinline__ void store_pre_activation(const MatrixProduct& p,
                                                      const Pack<TC, kCount>& z, int64_t i,

@@ -130,7 +130,8 @@ __device__ __forceinline__ void add_parts(const MatrixProduct& p, const float* p
 
 template <class T, class TC, class Aligned>
 __global__ void __launch_bounds__(kMapThreads)
-    epilogue_kernel(MatrixProduct p, const float* product, int parts, Aligned aligned) {
+    epilogue_kernel(MatrixProduct p, const float* product, int parts, int64_t num_sums,
+                    Aligned aligned) {
   constexpr int kCount = kPack<TC>;
   TC* c = static_cast<TC*>(p.c);
   const int64_t per_row = (p.n + kCount - 1) / kCount;
@@ -151,6 +152,14 @@ __global__ void __launch_bounds__(kMapThreads)
       z = load_part<kCount>(from, first, p.n, aligned);
     }
     activate(p, z, i, first, aligned);
+  }
+  if (parts == 1 || p.sums == nullptr) return;
+  // Sums over k of parts, behind the products' (Note [Split sums]).
+  const float* sums = product + parts * p.m * p.n;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < num_sums; i += step) {
+    float sum = sums[i];
+    for (int part = 1; part < parts; ++part) sum += sums[part * num_sums + i];
+    store_sum<T>(p, i, sum);
   }
 }
 
@@ -219,7 +228,7 @@ void run_epilogue(const MatrixProduct& product_of, const float* product, int par
     dispatch_whole_packs(
         p.n, kPack<TC>, is_aligned_for_epilogue(p, product), [&]<class Aligned>(Aligned aligned) {
           launch(epilogue_kernel<T, TC, Aligned>, dim3(static_cast<unsigned>(blocks)),
-                 dim3(kMapThreads), 0, stream, p, product, parts, aligned);
+                 dim3(kMapThreads), 0, stream, p, product, parts, product_of.num_sums(), aligned);
         });
   });
 }

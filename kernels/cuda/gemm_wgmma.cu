@@ -27,6 +27,7 @@ constexpr int kThreads = (1 + kTeams) * kWarpgroup;
 // The copying warpgroup gives registers to the others: 24 + 2 * 240 of 3 * 168 for each lane.
 constexpr int kCopyRegisters = 24, kTeamRegisters = 240;
 constexpr int kFirstTurn = 1;            // the named barrier of the first team's turn
+constexpr int kFirstSums = 3;            // and that of its warps, when they exchange sums over k
 constexpr int kHalf = 64;                // rows that one instruction multiplies
 constexpr int64_t kGroup = 8;            // rows of tiles that blocks take side by side
 constexpr int kWarpRows = 16;            // of an instruction's sums, in one warp
@@ -146,10 +147,62 @@ __device__ __forceinline__ void multiply(Sums& sums, const T* a, const T* b, boo
   }
 }
 
-// The sums of an item whose first step is the block's `step`.
+// Sums over k of an operand that is stored by k: each thread of a team has two columns, and half of
+// each step's rows.
+constexpr int kPairs = kTile / 2;
+using ColumnSums = float[2];
+template <class T>
+__device__ __forceinline__ void add_columns(ColumnSums& sums, const T* operand) {
+  constexpr int kRows = kDeep * kPairs / kWarpgroup;
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroup;
+  const int column = thread % kPairs * 2, within = column % kBoxColumns;
+  const T* box = operand + column / kBoxColumns * kBoxColumns * kDeep;
+#pragma unroll 8
+  for (int r = 0; r < kRows; ++r) {
+    const int row = thread / kPairs * kRows + r;
+    // Swizzled: Note [Tiles of wgmma].
+    const T* pair = box + row * kBoxColumns + ((within / 8) ^ (row % 8)) * 8 + within % 8;
+    sums[0] += static_cast<float>(pair[0]);
+    sums[1] += static_cast<float>(pair[1]);
+  }
+}
+
+// Whether the item is the one of its columns, or rows, that adds them up.
+__device__ __forceinline__ bool makes_sums(const MatrixProduct& p, const Item& item) {
+  return p.sums != nullptr && (p.sums_are_of_a ? item.column : item.row) == 0;
+}
+
+// The second half of the rows is in the team's last two warps, which hand it to its first two.
+template <class T>
+__device__ __forceinline__ void finish_columns(const GemmArgs<T>& args, const Item& item,
+                                               const ColumnSums& sums, const Memory<T>& memory,
+                                               int team) {
+  const MatrixProduct& p = args.p;
+  const int thread = static_cast<int>(threadIdx.x) % kWarpgroup, lane = thread % kWarp;
+  const int pair = thread % kPairs;
+  float* given = memory.sums(team * kTeamWarps + pair / kWarp) + 2 * lane;
+  sync_threads(kFirstSums + team, kWarpgroup);  // nobody reads the tile before
+  if (thread >= kPairs) *reinterpret_cast<float2*>(given) = float2{sums[0], sums[1]};
+  sync_threads(kFirstSums + team, kWarpgroup);  // all of them are there
+  if (thread >= kPairs) return;
+  const int64_t count = p.num_sums(), first = (p.sums_are_of_a ? item.row : item.column) + 2 * pair;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    if (first + i >= count) continue;
+    const float sum = sums[i] + given[i];
+    if (args.parts != nullptr) {
+      args.parts[args.work.parts * p.m * p.n + item.part * count + first + i] = sum;
+    } else {
+      store_sum<T>(p, first + i, sum);
+    }
+  }
+}
+
+// The sums of an item whose first step is the block's `step`. `added`: 0 nothing; 1, 2: a's, b's
+// columns are added up.
 template <class T, bool kAByRows, bool kBByRows>
 __device__ __forceinline__ void multiply_all(Sums& sums, const Memory<T>& memory, int steps,
-                                             uint32_t step) {
+                                             uint32_t step, int added, ColumnSums& columns) {
   Barriers& barriers = memory.barriers();
   const auto release = [&](uint32_t done) {
     if (threadIdx.x % kWarp == 0) arrive(barriers.read[stage_of(done)]);
@@ -162,6 +215,12 @@ __device__ __forceinline__ void multiply_all(Sums& sums, const Memory<T>& memory
     begin_products();
     multiply<T, kAByRows, kBByRows>(sums, memory.a(stage), memory.b(stage), s > 0);
     commit_products();
+    if constexpr (kAByRows || kBByRows) {
+      if (added != 0) {
+        add_columns(columns, added == 1 ? memory.a(stage) : memory.b(stage));
+        __syncwarp();  // before the stage is given back
+      }
+    }
     wait_products<1>();
     if (s > 0) release(step - 1);
   }
@@ -239,11 +298,14 @@ __device__ __forceinline__ void work_through(const GemmArgs<T>& args, const Memo
     const Item item = item_at(args.work, index);
     if (turn % kTeams == team) {
       if (turn > 0) sync_threads(kFirstTurn + team, kTeams * kWarpgroup);
-      multiply_all<T, kAByRows, kBByRows>(sums, memory, item.steps, step);
+      const int added = !makes_sums(args.p, item) ? 0 : args.p.sums_are_of_a ? 1 : 2;
+      ColumnSums columns = {};
+      multiply_all<T, kAByRows, kBByRows>(sums, memory, item.steps, step, added, columns);
       // The block's last turn has no successor.
       if (index + gridDim.x < items) {
         arrive_threads(kFirstTurn + (team + 1) % kTeams, kTeams * kWarpgroup);
       }
+      if (added != 0) finish_columns(args, item, columns, memory, team);
       finish_tile<T, TC>(args, item, sums, memory.sums(warp));
     }
     step += static_cast<uint32_t>(item.steps);

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "kernels/gelu.h"
+#include "kernels/reduce.h"
 #include "kernels/swiglu.h"
 #include "kernels/unary.h"
 #include "tests/kernels/cpu_context.h"
@@ -143,6 +144,28 @@ TEST_P(GemmOfType, Addend_GivesTheBitsOfSumsThatReplaceIt) {
       gemm({.a = a, .b = b, .c = expected, .beta = 1.0}, context.stream());
       gemm({.a = a, .b = b, .addend = addend, .c = c, .beta = 1.0}, context.stream());
       EXPECT_LE(relative_l2(c, expected), tolerance(dtype, e.k));
+    }
+  }
+}
+
+// The gradient of a bias beside that of its weight.
+TEST_P(GemmOfType, SumsOverK_AreThoseOfTheReduction) {
+  const DType dtype = GetParam();
+  CpuContext context;
+  for (const bool of_a : {false, true}) {
+    for (const bool adds : {false, true}) {
+      const HostArray a = HostArray::random({300, 70}, dtype, 5);
+      const HostArray b = HostArray::random({300, 45}, dtype, 6);
+      HostArray c({70, 45}, dtype), sums = HostArray::random({of_a ? 70 : 45}, dtype, 7);
+      HostArray expected = sums, product = c;
+      gemm({.a = a, .b = b, .c = product, .transpose_a = true}, context.stream());
+      reduce({.over = ReduceOver::leading, .x = of_a ? a : b, .y = expected, .accumulate = adds},
+             context.stream());
+      Gemm args{.a = a, .b = b, .adds_to_sums = adds, .c = c, .transpose_a = true};
+      (of_a ? args.a_sums : args.b_sums) = sums.view();
+      gemm(args, context.stream());
+      EXPECT_TRUE(same_bits(sums, expected));
+      EXPECT_TRUE(same_bits(c, product));
     }
   }
 }
@@ -521,6 +544,10 @@ TEST(Gemm, WrongArguments_AreNamed) {
   EXPECT_THAT(message([&](Gemm& g) { g.c = half_c; }), HasSubstr("c must be f32"));
   EXPECT_THAT(message([&](Gemm& g) { g.c = wide; }), HasSubstr("c must be [4, 5]"));
   EXPECT_THAT(message([&](Gemm& g) { g.bias = vector; }), HasSubstr("bias must have shape [5]"));
+  EXPECT_THAT(message([&](Gemm& g) { g.a_sums = View(vector.view()); }),
+              HasSubstr("of an a that is transposed"));
+  EXPECT_THAT(message([&](Gemm& g) { g.b_sums = View(vector.view()); }),
+              HasSubstr("sums must have shape [5]"));
   EXPECT_THAT(message([&](Gemm& g) { g.addend = c; }), HasSubstr("needs a beta"));
   EXPECT_THAT(message([&](Gemm& g) {
                 g.addend = wide;

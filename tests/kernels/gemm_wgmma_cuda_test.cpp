@@ -35,6 +35,8 @@ enum Feature : unsigned {
   kAlpha = 1024,
   kAddend = 2048,
   kFactor = 4096,  // with kSlope
+  kSums = 8192,    // of a where it is transposed, else of b; added to what is there with kBeta
+  kSumsOfB = 16384,
 };
 
 // Tiles are 128 x 128, 64 deep; a GPU of the emulator has four multiprocessors.
@@ -70,6 +72,13 @@ constexpr Case kCases[] = {
     {"Factor", 140, 136, 72, kTransposeB | kSlope | kFactor, Activation::silu},
     {"FactorOfErf", 70, 136, 72, kSlope | kFactor | kPadded, Activation::gelu_erf},
     {"PartsAndFactor", 40, 40, 2200, kSlope | kFactor, Activation::silu},
+    {"SumsOfA", 136, 136, 136, kTransposeA | kSums},
+    {"SumsOfB", 140, 264, 136, kSums | kBeta},
+    {"SumsOfBWhereAIsTransposed", 264, 136, 72, kTransposeA | kSums | kSumsOfB | kF32},
+    {"SumsOfManyTiles", 400, 392, 200, kTransposeA | kSums | kBeta | kF32},
+    {"PartsAndSumsOfA", 72, 136, 2100, kTransposeA | kSums | kBeta},
+    {"PartsAndSumsOfB", 136, 72, 2100, kTransposeA | kSums | kSumsOfB},
+    {"PartsAndSumsAccumulated", 40, 136, 1100, kTransposeA | kSums | kF32 | kBeta},
     {"Parts", 128, 136, 2100, kTransposeA},
     {"PartsOfAWideSum", 40, 40, 2200, kBias | kValue | kPre},
     {"Addend", 140, 136, 72, kBias | kAddend},
@@ -81,7 +90,7 @@ constexpr Case kCases[] = {
 
 struct Arrays {
   const Case& c;
-  HostArray a, b, bias, addend, x, u, z, out;
+  HostArray a, b, bias, addend, x, u, z, sums, out;
 
   Arrays(const Case& chosen, DType dtype) : c(chosen) {
     const DType c_dtype = has(kF32) ? DType::f32 : dtype;
@@ -96,14 +105,16 @@ struct Arrays {
     x = filled({c.m, c.n}, c_dtype, 4);
     out = filled({c.m, c.n}, c_dtype, 5);
     z = filled({c.m, c.n}, c_dtype, 6);
+    sums = filled({sums_of_a() ? c.m : c.n}, c_dtype, 9);
     u = HostArray::random({c.m, c.n}, c_dtype, 8).with_padding(24);
     addend = HostArray::random({c.m, c.n}, c_dtype, 7).with_padding(16);
   }
+  bool sums_of_a() const { return has(kTransposeA) && !has(kSumsOfB); }
   bool has(unsigned features) const { return (c.features & features) != 0; }
   Arrays in_f64() const {
     Arrays exact(*this);
     for (HostArray* array : {&exact.a, &exact.b, &exact.bias, &exact.addend, &exact.x, &exact.u,
-                             &exact.z, &exact.out}) {
+                             &exact.z, &exact.sums, &exact.out}) {
       *array = array->as(DType::f64);
     }
     return exact;
@@ -119,6 +130,10 @@ struct Arrays {
     if (has(kValue | kSlope)) args.activation = c.activation;
     if (has(kPre)) args.pre_activation = z.view();
     if (has(kSlope)) args.activation_input = x.view();
+    if (has(kSums)) {
+      (sums_of_a() ? args.a_sums : args.b_sums) = sums.view();
+      args.adds_to_sums = has(kBeta);
+    }
     if (has(kFactor)) {
       args.factor = u.view();
       args.factor_gradient = z.view();
@@ -157,6 +172,9 @@ TEST_P(GemmWgmma, MatchesF64) {
     const double bound = (arrays.has(kValue | kSlope) ? 2 : 1) * rounding +
                          4 * epsilon_of(DType::f32) * std::sqrt(static_cast<double>(GetParam().k));
     EXPECT_LE(relative_l2(arrays.out, exact.out), bound) << to_string(dtype);
+    if (arrays.has(kSums)) {
+      EXPECT_LE(relative_l2(arrays.sums, exact.sums), bound) << to_string(dtype);
+    }
     if (!arrays.has(kPre | kFactor)) continue;
     EXPECT_LE(relative_l2(arrays.z, exact.z), bound) << to_string(dtype);
   }
@@ -167,7 +185,7 @@ TEST_P(GemmWgmma, GivesTheSameBitsUnderEverySchedule) {
     Context::current().slot<GemmChoice>().use = WgmmaUse::always;
     Arrays arrays(GetParam(), DType::bf16);
     gemm(arrays.arguments(), stream);
-    return std::vector<HostArray>{arrays.out, arrays.z};
+    return std::vector<HostArray>{arrays.out, arrays.z, arrays.sums};
   }));
 }
 
