@@ -10,6 +10,7 @@ building nor testing zinc needs Python. For each model it writes a Hugging Face 
     loss                [1]        f64: mean over the targets of micro-batch 0
     logits              [B, V]     f64: of the last position of each row of micro-batch 0
     grad.<weight>                  f64: gradient of that mean
+    off_bf16.<weight>   [1]        f64: how far PyTorch's own gradient in bf16 is off, relative
     losses              [steps]    f64: before each AdamW step; step i uses micro-batch i % S
 transformers computes norms, rotary angles and softmax in f32 whatever the model's dtype, so that all
 but GPT-2 are written out in f64 here and only compared with transformers' (to 1e-5). All weights are
@@ -17,6 +18,7 @@ exact in bf16, so that one reference serves f32 and bf16.
 AdamW: lr 1e-3, betas (0.9, 0.95), eps 1e-8, decay 0.1 on weights with two dimensions, global norm
 clipped at 1.
 """
+import copy
 import math
 import pathlib
 import sys
@@ -354,6 +356,8 @@ def make(name, kind, config, steps, folder):
     ids, labels = batches()
     model.config._attn_implementation = "eager"
     as_published = mean_loss(model(input_ids=ids[0]).logits, labels[0]).item()
+    rounded = copy.deepcopy(model).bfloat16()
+    mean_loss(rounded(input_ids=ids[0]).logits.float(), labels[0]).backward()
     model = model.double()
 
     def logits_of(ids):
@@ -371,6 +375,10 @@ def make(name, kind, config, steps, folder):
            "logits": logits_of(ids[0])[:, -1].detach().clone()}
     for key, value in model.named_parameters():
         out["grad." + stored(key, config)] = value.grad.clone()
+    for key, value in rounded.named_parameters():
+        exact = out["grad." + stored(key, config)]
+        off = value.grad.double() - exact
+        out["off_bf16." + stored(key, config)] = (off.norm() / exact.norm()).reshape(1)
 
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     plain = [p for p in model.parameters() if p.dim() < 2]
