@@ -3,6 +3,7 @@
 // the other. One thread of the first warpgroup lets TMA bring 128 rows of both operands, 64 deep,
 // into five stages; two warpgroups take turns: while one multiplies (wgmma), the other finishes its
 // tile. Every element is the sum over k in order, in f32, in parts where Note [Split sums] cuts it.
+// Where an operand is added up over k, the tiles of the first row, or column, do that on the way.
 // Bytes moved: a once per 128 columns and b once per 128 rows, of which L2 holds what eight rows of
 // tiles share; what the epilogue reads and writes once; 8 bytes for each element of a part.
 #include "core/context.h"
