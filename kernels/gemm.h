@@ -1,7 +1,7 @@
 // kernels/gemm.h: matrix products.
-//   z = alpha * op(A) op(B) + beta * D + bias          op: as stored or transposed; D: C, or
-//   another C = activation(z), or z * activation'(x) for the gradient of a preceding activation, or
-//   z * u * activation'(x) for that of a preceding activation(x) * u, with z * activation(x) of u
+//   z = alpha * op(A) op(B) + beta * D + bias    op: as stored or transposed; D: old C, or given
+//   C = activation(z), or behind activation(x) its gradient: z * activation'(x)
+//   or behind activation(x) * u both gradients: z * u * activation'(x) and z * activation(x)
 //
 // Products are summed in f32 (f64 for f64) and rounded once, also when beta accumulates into a
 // 16-bit C. Deterministic: bits depend on shape, strides, dtype, ISA and library version, never on
