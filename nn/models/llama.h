@@ -18,7 +18,7 @@ namespace zinc::nn {
 class LlamaAttention : public Module {
  public:
   LlamaAttention(Module& parent, std::string name, const LlamaConfig& config);
-  // residual + what heads of x find.
+  // residual + the attention of x.
   ResidualSum forward_onto(const Tensor& residual, const Tensor& x, const AttentionScope& scope,
                            const PositionTerms& positions);
 
