@@ -76,14 +76,15 @@ INSTANTIATE_TEST_SUITE_P(
                  c.narrow_logits ? "NarrowLogits" : "");
     });
 
-// That logits of 16 bits are others.
+// That the engine does what the configuration says: other losses, and near ones.
+void expect_other_losses(const Case& c, const Case& changed) {
+  const Outcome before = run(c, config_of(c), 2), after = run(changed, config_of(changed), 2);
+  EXPECT_NE(after.losses, before.losses);
+  EXPECT_NEAR(after.losses.back(), before.losses.back(), 0x1p-4);
+}
+
 TEST(Placement, NarrowLogits_AreTheEngines) {
-  Case c{.dtype = DType::bf16};
-  const Outcome wide = run(c, config_of(c), 2);
-  c.narrow_logits = true;
-  const Outcome narrow = run(c, config_of(c), 2);
-  EXPECT_NE(narrow.losses, wide.losses);
-  EXPECT_NEAR(narrow.losses.back(), wide.losses.back(), 0x1p-4);
+  expect_other_losses({.dtype = DType::bf16}, {.dtype = DType::bf16, .narrow_logits = true});
 }
 
 TEST(Placement, UpdateOfStatesThatTravelChangesNoBit) {
@@ -121,12 +122,8 @@ TEST(Placement, UpdateOfStatesThatTravelChangesNoBit) {
 
 // The model multiplies in 8 bits while the engine lives, and only if it is told so.
 TEST(Placement, ProductsIn8Bits_AreTheEngines) {
-  Case c{.dtype = DType::bf16};
-  const Outcome in_16 = run(c, config_of(c), 2);
-  c.fp8 = true;
-  const Outcome in_8 = run(c, config_of(c), 2);
-  EXPECT_NE(in_8.losses, in_16.losses);
-  EXPECT_NEAR(in_8.losses.back(), in_16.losses.back(), 0x1p-4);
+  const Case c{.dtype = DType::bf16, .fp8 = true};
+  expect_other_losses({.dtype = DType::bf16}, c);
   comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     const auto model = make_tiny_model(c.family);
     const auto first_loss = [&](bool fp8) {

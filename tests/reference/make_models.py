@@ -10,7 +10,8 @@ building nor testing zinc needs Python. For each model it writes a Hugging Face 
     loss                [1]        f64: mean over the targets of micro-batch 0
     logits              [B, V]     f64: of the last position of each row of micro-batch 0
     grad.<weight>                  f64: gradient of that mean
-    off_bf16.<weight>   [1]        f64: how far PyTorch's own gradient in bf16 is off, relative
+    off_bf16.<weight>   [1]        f64: how far PyTorch's own gradient in bf16 is off, relative,
+                                   where that is more than the tests allow
     losses              [steps]    f64: before each AdamW step; step i uses micro-batch i % S
 transformers computes norms, rotary angles and softmax in f32 whatever the model's dtype, so that all
 but GPT-2 are written out in f64 here and only compared with transformers' (to 1e-5). All weights are
@@ -377,8 +378,9 @@ def make(name, kind, config, steps, folder):
         out["grad." + stored(key, config)] = value.grad.clone()
     for key, value in rounded.named_parameters():
         exact = out["grad." + stored(key, config)]
-        off = value.grad.double() - exact
-        out["off_bf16." + stored(key, config)] = (off.norm() / exact.norm()).reshape(1)
+        off = (value.grad.double() - exact).norm() / exact.norm()
+        if off > 2e-2:
+            out["off_bf16." + stored(key, config)] = off.reshape(1)
 
     decayed = [p for p in model.parameters() if p.dim() >= 2]
     plain = [p for p in model.parameters() if p.dim() < 2]
