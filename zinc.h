@@ -184,6 +184,7 @@ using autograd::length_mask;
 using autograd::linear;
 using autograd::linear_cross_entropy;
 using autograd::LinearOptions;
+using autograd::LinearWeight;
 using autograd::log;
 using autograd::log_softmax;
 using autograd::logical_and;

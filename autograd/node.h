@@ -121,6 +121,7 @@ class Node : public std::enable_shared_from_this<Node> {
     Tensor input;
     Tensor factor{};
     Tensor factor_gradient{};  // may be the memory of the factor
+    Tensor gradient{};         // where that of the input goes, rows at one stride; may be the input
   };
   virtual bool offers_slope() const { return false; }
   virtual Slope slope() { return {}; }  // called before release(), if it offers one

@@ -1,10 +1,12 @@
 #include "autograd/parameter.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "autograd/resident_source.h"
 #include "core/context.h"
 #include "core/transfer.h"
+#include "kernels/copy.h"
 
 namespace zinc::autograd {
 
@@ -83,6 +85,31 @@ void Parameter::adopt_data(Tensor values) {
           values.shape());
   drop_data();
   data_ = std::move(values);
+}
+
+void Parameter::join_data(std::span<Parameter* const> parameters) {
+  constexpr int64_t kAlignment = 64;  // bytes
+  int64_t numel = 0;
+  bool lie_so = true;
+  const void* end = nullptr;
+  for (Parameter* parameter : parameters) {
+    if (parameter->source_ != &resident_source()) return;
+    const ConstView view = parameter->data().view();
+    if (view.dtype() != parameters.front()->dtype() || view.bytes() % kAlignment != 0) return;
+    lie_so = lie_so && (end == nullptr || end == view.data());
+    end = static_cast<const std::byte*>(view.data()) + view.bytes();
+    numel += view.numel();
+  }
+  const auto is_shared = [](Parameter* parameter) { return !parameter->data_->is_sole_owner(); };
+  if (lie_so || std::ranges::any_of(parameters, is_shared)) return;
+  const Tensor all = Tensor::empty(Shape{numel}, parameters.front()->dtype(), Label::parameters);
+  int64_t first = 0;
+  for (Parameter* parameter : parameters) {
+    Tensor place = all.narrow_view(0, first, parameter->numel()).reshape_view(parameter->shape_);
+    kernels::copy({.x = parameter->data_->view(), .y = place.view()}, Context::current().compute());
+    parameter->data_ = std::move(place);
+    first += parameter->numel();
+  }
 }
 
 void Parameter::lose_data(std::string why) {

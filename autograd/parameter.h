@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -184,6 +185,10 @@ class Parameter {
   Tensor& data();
   bool has_data() const { return data_.has_value(); }
   void drop_data();  // forgets values and gradient; settings can change again
+  // Moves the values of resident parameters into one block, one behind the other. Nothing happens
+  // where they lie so, where a source of another kind has one of them, where somebody else holds a
+  // handle of data(), or where a size is no multiple of 64 bytes.
+  static void join_data(std::span<Parameter* const> parameters);
   // Takes over values: [shape] of this dtype, contiguous. Under the resident source.
   void adopt_data(Tensor values);
   // Marks the values as lost, so that nobody takes first values for them. data() throws

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "autograd/parameter.h"
 #include "tensor/tensor.h"
@@ -24,6 +25,26 @@ class WeightValue {
  private:
   Tensor tensor_;
   ParameterGuard guard_;
+  ConstView view_;
+};
+
+// The values of weights [n_i, ...] as one weight [sum of n_i, ...]: in place where they lie one
+// behind the other, else a copy in workspace. Valid as they are. Move-only.
+//
+// Note [Weights side by side]
+// A copy costs what a pass over the weights costs, so they should lie so. Parameters of a shard
+// group that are declared one behind the other do, in one segment and with whole chunks
+// (zero/layout/shard_group.h), on every stage and tier. Resident ones are moved together once:
+// Parameter::join_data(). Where they lie changes no bit.
+class JoinedValue {
+ public:
+  // At least one, of one dtype; all absent: an empty view.
+  explicit JoinedValue(std::vector<WeightValue> parts);
+  const ConstView& view() const { return view_; }
+
+ private:
+  std::vector<WeightValue> parts_;
+  Tensor copy_;
   ConstView view_;
 };
 

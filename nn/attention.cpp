@@ -149,6 +149,56 @@ Tensor attend_own_heads(const TensorRanks* ranks, const Tensor& q, const Tensor&
   return autograd::concat(mixed, -1);
 }
 
+Tensor mix_heads(std::string_view path, const PackedHeads& of, TensorRanks* ranks, Tensor qkv,
+                 const AttentionScope& scope, const PositionTerms& positions) {
+  const int64_t head = of.head_dim;
+  const LocalHeads slice = LocalHeads::of(path, of.heads, of.kv_heads, ranks, nullptr);
+  const int64_t width = slice.heads * head, kv_width = slice.kv_heads * head;
+  const auto [heads, kv_heads, first_head] =
+      LocalHeads::of(path, of.heads, of.kv_heads, ranks, scope.sequence);
+  if (qkv.dim(-1) != width + 2 * kv_width) {
+    const int64_t part = (qkv.dim(-1) - width) / 2;
+    std::vector<Tensor> parts = autograd::split(qkv, {width, part, part}, -1);
+    for (size_t i = 1; i < parts.size(); ++i) {
+      parts[i] = own_kv_heads(ranks, std::move(parts[i]), of.kv_heads, head);
+    }
+    qkv = autograd::concat(parts, -1);
+  }
+  if (positions.rotary.cos.defined()) {
+    qkv = autograd::rotary(std::move(qkv), positions.rotary,
+                           {.head_size = head,
+                            .num_heads = (width + kv_width) / head,
+                            .layout = of.rotary_layout,
+                            .positions = scope.positions,
+                            .start = start_of(scope)});
+  }
+  if (gets_heads(scope)) qkv = scope.sequence->to_heads(qkv, {width, kv_width, kv_width});
+  Tensor slopes = positions.alibi_slopes;
+  if (slopes.defined()) slopes = slopes.narrow_view(0, first_head, heads);
+  const autograd::AttentionOptions how{.num_heads = heads,
+                                       .num_kv_heads = kv_heads,
+                                       .causal = of.causal,
+                                       .window = positions.window,
+                                       .key_lengths = scope.lengths,
+                                       .key_begin = scope.document_starts,
+                                       .alibi_slopes = slopes,
+                                       .dropout = of.dropout,
+                                       .site = of.site};
+  Tensor mixed;
+  if (keeps_queries(scope)) {
+    const std::vector<Tensor> parts = autograd::split(qkv, {width, 2 * kv_width}, 2);
+    mixed = attend_to_all(*scope.sequence, parts[0], parts[1], of_rank(ranks, how));
+  } else if (scope.cache == nullptr) {
+    mixed = attend_own_heads(ranks, qkv, {}, {}, how);
+  } else {
+    const KvCache::Seen seen =
+        scope.cache->extend(qkv.narrow_view(2, width, kv_width),
+                            qkv.narrow_view(2, width + kv_width, kv_width), kv_heads);
+    mixed = attend_own_heads(ranks, qkv.narrow_view(2, 0, width), seen.keys, seen.values, how);
+  }
+  return gets_heads(scope) ? scope.sequence->to_tokens(mixed) : mixed;
+}
+
 void SelfAttention::on_share() {
   require_shared_heads(tensor_ranks(), path(), options_.heads, kv_heads_of(options_));
 }
@@ -166,55 +216,14 @@ ResidualSum SelfAttention::forward_onto(const Tensor& residual, const Tensor& x,
 
 Tensor SelfAttention::mixed(const Tensor& x, const AttentionScope& scope,
                             const PositionTerms& positions) {
-  const int64_t head = options_.features / options_.heads;
-  const LocalHeads slice =
-      LocalHeads::of(path(), options_.heads, kv_heads_of(options_), tensor_ranks(), nullptr);
-  const int64_t width = slice.heads * head, kv_width = slice.kv_heads * head;
-  const auto [heads, kv_heads, first_head] =
-      LocalHeads::of(path(), options_.heads, kv_heads_of(options_), tensor_ranks(), scope.sequence);
-  Tensor qkv = c_attn_.forward(x);
-  if (qkv.dim(-1) != width + 2 * kv_width) {
-    const int64_t part = (qkv.dim(-1) - width) / 2;
-    std::vector<Tensor> parts = autograd::split(qkv, {width, part, part}, -1);
-    for (size_t i = 1; i < parts.size(); ++i) {
-      parts[i] = own_kv_heads(tensor_ranks(), std::move(parts[i]), kv_heads_of(options_), head);
-    }
-    qkv = autograd::concat(parts, -1);
-  }
-  if (positions.rotary.cos.defined()) {
-    qkv = autograd::rotary(std::move(qkv), positions.rotary,
-                           {.head_size = head,
-                            .num_heads = (width + kv_width) / head,
-                            .layout = options_.rotary_layout,
-                            .positions = scope.positions,
-                            .start = start_of(scope)});
-  }
-  if (gets_heads(scope)) qkv = scope.sequence->to_heads(qkv, {width, kv_width, kv_width});
-  Tensor slopes = positions.alibi_slopes;
-  if (slopes.defined()) slopes = slopes.narrow_view(0, first_head, heads);
-  const autograd::AttentionOptions how{.num_heads = heads,
-                                       .num_kv_heads = kv_heads,
-                                       .causal = options_.causal,
-                                       .window = positions.window,
-                                       .key_lengths = scope.lengths,
-                                       .key_begin = scope.document_starts,
-                                       .alibi_slopes = slopes,
-                                       .dropout = is_training() ? options_.attention_dropout : 0.0,
-                                       .site = site_};
-  Tensor mixed;
-  if (keeps_queries(scope)) {
-    const std::vector<Tensor> parts = autograd::split(qkv, {width, 2 * kv_width}, 2);
-    mixed = attend_to_all(*scope.sequence, parts[0], parts[1], of_rank(tensor_ranks(), how));
-  } else if (scope.cache == nullptr) {
-    mixed = attend_own_heads(tensor_ranks(), qkv, {}, {}, how);
-  } else {
-    const KvCache::Seen seen =
-        scope.cache->extend(qkv.narrow_view(2, width, kv_width),
-                            qkv.narrow_view(2, width + kv_width, kv_width), kv_heads);
-    mixed =
-        attend_own_heads(tensor_ranks(), qkv.narrow_view(2, 0, width), seen.keys, seen.values, how);
-  }
-  return gets_heads(scope) ? scope.sequence->to_tokens(mixed) : mixed;
+  const PackedHeads of{.heads = options_.heads,
+                       .kv_heads = kv_heads_of(options_),
+                       .head_dim = options_.features / options_.heads,
+                       .causal = options_.causal,
+                       .rotary_layout = options_.rotary_layout,
+                       .dropout = is_training() ? options_.attention_dropout : 0.0,
+                       .site = site_};
+  return mix_heads(path(), of, tensor_ranks(), c_attn_.forward(x), scope, positions);
 }
 
 }  // namespace zinc::nn

@@ -72,6 +72,20 @@ Tensor attend_own_heads(const TensorRanks* ranks, const Tensor& q, const Tensor&
 // The same options with the site of this rank's own heads, where each rank has one slice.
 autograd::AttentionOptions of_rank(const TensorRanks* ranks, autograd::AttentionOptions how);
 
+// The heads of a layer whose queries, keys and values lie side by side.
+struct PackedHeads {
+  int64_t heads = 0, kv_heads = 0;  // of the whole layer
+  int64_t head_dim = 0;
+  bool causal = true;
+  autograd::RotaryLayout rotary_layout = autograd::RotaryLayout::half_split;
+  double dropout = 0.0;  // of scores; 0 in evaluation
+  uint64_t site = 0;
+};
+// Each head's mix of values, [B, T, own heads * head_dim]. qkv: what this rank has of all of q,
+// then k, then v, [B, T, ...]. `path`: of the layer, for messages.
+Tensor mix_heads(std::string_view path, const PackedHeads& of, TensorRanks* ranks, Tensor qkv,
+                 const AttentionScope& scope, const PositionTerms& positions);
+
 // Vaswani et al. 2017. Members "c_attn" (features -> all of q, then k, then v) and "c_proj".
 class SelfAttention : public Module {
  public:

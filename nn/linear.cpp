@@ -133,6 +133,23 @@ std::vector<Tensor> Linear::of_one_input(const Tensor& x, std::initializer_list<
   return results;
 }
 
+Tensor Linear::as_one_product(const Tensor& x, std::initializer_list<Linear*> layers) {
+  const Linear& first = **layers.begin();
+  std::vector<autograd::LinearWeight> parts;
+  for (Linear* layer : layers) {
+    if (layer->tensor_ranks() != nullptr || layer->adapter_ != nullptr ||
+        layer->weight_.block_format().has_value() ||
+        layer->options_.layout != autograd::WeightLayout::out_in ||
+        layer->options_.activation != autograd::Activation::none ||
+        layer->weight_.requires_grad() != first.weight_.requires_grad() ||
+        layer->options_.bias != first.options_.bias || layer->fp8_ != first.fp8_) {
+      return {};
+    }
+    parts.push_back({.weight = layer->weight_, .bias = layer->bias()});
+  }
+  return autograd::linear(x, parts, {.fp8 = first.fp8_});
+}
+
 Tensor Linear::plain(const Tensor& x, autograd::Activation activation) {
   TensorRanks* ranks = tensor_ranks();
   if (ranks != nullptr && options_.split == Split::rows) {

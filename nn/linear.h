@@ -61,6 +61,11 @@ class Linear : public Module {
   // forward() of layers with Split::columns and .spread, of one input x that is the same on all
   // ranks, or shared between them: enter(), and the first product beside what still travels.
   static std::vector<Tensor> of_one_input(const Tensor& x, std::initializer_list<Linear*> layers);
+  // The same as one product, results side by side: [..., sum of out]. Undefined where the layers
+  // are no such product: ranks share them, one has an adapter, an activation or a quantized weight,
+  // or they differ in what is trained or in having a bias. Note [Weights side by side] in
+  // autograd/weight.h.
+  static Tensor as_one_product(const Tensor& x, std::initializer_list<Linear*> layers);
   // The sum of the cross entropies of labels [...] with forward()'s result as logits. The logits of
   // the whole batch are never stored, unless the layer has an adapter. Not for layers in_out or
   // with an activation.

@@ -71,6 +71,9 @@ GatedMlp::GatedMlp(Module& parent, std::string name, const GatedMlpOptions& opti
       down_proj_(*this, "down_proj", gated(options, Split::rows)) {}
 
 Tensor GatedMlp::inner(const Tensor& x) {
+  if (const Tensor packed = Linear::as_one_product(x, {&gate_proj_, &up_proj_}); packed.defined()) {
+    return autograd::swiglu(packed);
+  }
   const std::vector<Tensor> hidden = Linear::of_one_input(x, {&gate_proj_, &up_proj_});
   return autograd::swiglu(hidden[0], hidden[1]);
 }

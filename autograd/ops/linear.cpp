@@ -1,8 +1,10 @@
 #include "autograd/ops/linear.h"
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "autograd/backward_pass.h"
 #include "autograd/node.h"
@@ -71,11 +73,16 @@ class LinearNode final : public Node {
  public:
   static constexpr int kAddend = 1;  // the input of this number
 
-  LinearNode(const LinearOptions& options, const Largest& x, const Largest& weight)
-      : options_(options), x_largest_(x), weight_largest_(weight) {
+  // `parts`: the rows of each weight, where there are several.
+  LinearNode(const LinearOptions& options, std::vector<int64_t> parts, const Largest& x,
+             const Largest& weight)
+      : options_(options), parts_(std::move(parts)), x_largest_(x), weight_largest_(weight) {
     options_.in_rows = {};
     options_.addend = {};
   }
+  // The numbers of weight and bias of a part.
+  static int weight_of(size_t part) { return 2 * static_cast<int>(part); }
+  static int bias_of(size_t part) { return weight_of(part) + 1; }
   std::string_view name() const override { return "linear"; }
 
   // z = x W^T + b:  dz = dy * activation'(z);  db = sum_rows dz;  dW = dz^T x;  dx = dz W
@@ -96,27 +103,21 @@ class LinearNode final : public Node {
       activation_backward(options_.activation, z.view(), dz.view(), target.view());
       dz = std::move(target);
     }
-    if (pass.weight_needs(0)) pass.prepare_saved(0);
+    if (needs_weights(pass)) pass.prepare_saved(0);
     // Where weights wait for ranks, those get dx as soon as they can; where dz is under way, dx is
     // made of the rows that are here.
     const bool begins_with_input = pass.hides_weights() || rows.num_parts > 0;
     const auto dz_largest = std::make_shared<Largest>();
     if (begins_with_input) give_input_gradient(pass, dz, *dz_largest, std::exchange(rows, {}));
-    // The product that makes the weight's gradient makes the bias's beside it.
-    GradientTarget db;
-    if (pass.weight_needs(0) && pass.weight_needs(1) && options_.slices == nullptr &&
-        pass.makes_at_once(0) && pass.makes_at_once(1)) {
-      db = pass.weight_gradient(1);
-    } else if (pass.weight_needs(1)) {
-      pass.make_weight_gradient(1, [dz, options = options_](const GradientTarget& db) {
-        bias_backward(options, dz, db);
-      });
-    }
-    if (pass.weight_needs(0)) {
-      pass.make_weight_gradient(0, [dz, dz_largest, x = pass.take_saved(0), x_largest = x_largest_,
-                                    db, options = options_](const GradientTarget& dw) mutable {
-        weight_backward(options, x, x_largest, dz, *dz_largest, dw, db);
-      });
+    if (parts_.size() == 1) {
+      give_weight_gradients(pass, 0, dz, dz_largest);
+    } else {
+      int64_t first = 0;
+      for (size_t part = 0; part < parts_.size(); ++part) {
+        const Tensor columns = dz.narrow_view(-1, first, parts_[part]);
+        give_weight_gradients(pass, part, columns, std::make_shared<Largest>());  // a scale of each
+        first += parts_[part];
+      }
     }
     if (!begins_with_input) give_input_gradient(pass, std::move(dz), *dz_largest, {});
   }
@@ -135,6 +136,43 @@ class LinearNode final : public Node {
   }
 
  private:
+  bool needs_weights(const BackwardPass& pass) const {
+    for (size_t part = 0; part < parts_.size(); ++part) {
+      if (pass.weight_needs(weight_of(part))) return true;
+    }
+    return false;
+  }
+
+  // Of one part, whose columns of dz are here.
+  void give_weight_gradients(BackwardPass& pass, size_t part, const Tensor& dz,
+                             const std::shared_ptr<Largest>& dz_largest) {
+    const int weight = weight_of(part), bias = bias_of(part);
+    // The product that makes the weight's gradient makes the bias's beside it.
+    GradientTarget db;
+    if (pass.weight_needs(weight) && pass.weight_needs(bias) && options_.slices == nullptr &&
+        pass.makes_at_once(weight) && pass.makes_at_once(bias)) {
+      db = pass.weight_gradient(bias);
+    } else if (pass.weight_needs(bias)) {
+      pass.make_weight_gradient(bias, [dz, options = options_](const GradientTarget& db) {
+        bias_backward(options, dz, db);
+      });
+    }
+    if (!pass.weight_needs(weight)) return;
+    Tensor x = part + 1 == parts_.size() ? pass.take_saved(0) : pass.saved(0);
+    pass.make_weight_gradient(weight, [dz, dz_largest, x = std::move(x), x_largest = x_largest_, db,
+                                       options = options_](const GradientTarget& dw) mutable {
+      weight_backward(options, x, x_largest, dz, *dz_largest, dw, db);
+    });
+  }
+
+  JoinedValue weight_value(const BackwardPass& pass) const {
+    std::vector<WeightValue> values;
+    for (size_t part = 0; part < parts_.size(); ++part) {
+      values.push_back(pass.weight(weight_of(part)));
+    }
+    return JoinedValue(std::move(values));
+  }
+
   void give_input_gradient(BackwardPass& pass, Tensor dz, Largest& dz_largest,
                            const RowsUnderWay& under_way) {
     if (!pass.needs(0)) return;
@@ -145,9 +183,13 @@ class LinearNode final : public Node {
     // Rows that are under way travel beside this product. A forward pass that is computed again
     // waits for ranks itself, so it does not come between.
     if (!adds && options_.slices == nullptr) slope = pass.take_slope(0, under_way.num_parts > 0);
-    if (!adds) dx = pass.gradient_memory(0);
+    if (slope && slope->gradient.defined()) {
+      dx = slope->gradient;
+    } else if (!adds) {
+      dx = pass.gradient_memory(0);
+    }
     {
-      const WeightValue weight = pass.weight(0);
+      const JoinedValue weight = weight_value(pass);
       const bool by_inputs = is_cut_by_inputs(options_);
       const ConstView dz_rows = as_matrix("linear", ConstView(dz.view()));
       const View dx_rows = as_matrix("linear", dx.view());
@@ -239,6 +281,7 @@ class LinearNode final : public Node {
   }
 
   LinearOptions options_;
+  std::vector<int64_t> parts_;
   Largest x_largest_, weight_largest_;
 };
 
@@ -261,22 +304,47 @@ void check(const Tensor& x, const Weight& weight, const Weight& bias, int64_t in
   require(bias.dtype() == x.dtype(), "linear: the bias is ", bias.dtype(), ", x is ", x.dtype());
 }
 
+JoinedValue acquire(const std::vector<LinearWeight>& parts, Weight LinearWeight::*which) {
+  std::vector<Parameter*> parameters;
+  for (const LinearWeight& part : parts) {
+    if (Parameter* parameter = (part.*which).parameter()) parameters.push_back(parameter);
+  }
+  if (parts.size() > 1 && parameters.size() == parts.size()) Parameter::join_data(parameters);
+  std::vector<WeightValue> values;
+  for (const LinearWeight& part : parts) values.push_back((part.*which).acquire());
+  return JoinedValue(std::move(values));
+}
+
 }  // namespace
 
 Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias,
               const LinearOptions& options) {
-  require(static_cast<bool>(weight) && weight.rank() == 2, "linear: the weight must be a matrix");
+  return linear(x, std::vector<LinearWeight>{{.weight = weight, .bias = bias}}, options);
+}
+
+Tensor linear(const Tensor& x, const std::vector<LinearWeight>& parts,
+              const LinearOptions& options) {
   const bool out_in = options.layout == WeightLayout::out_in;
-  const int64_t in = weight.dim(out_in ? 1 : 0);
-  const int64_t out = weight.dim(out_in ? 0 : 1);
-  check(x, weight, bias, in, out, options);
+  require(!parts.empty(), "linear: there are no weights");
+  require(parts.size() == 1 || (out_in && options.slices == nullptr),
+          "linear: several weights are [out, in], and not cut into slices");
+  std::vector<int64_t> outs;
+  bool records = needs_gradient(x, options.addend);
+  for (const auto& [weight, bias] : parts) {
+    require(static_cast<bool>(weight) && weight.rank() == 2, "linear: the weight must be a matrix");
+    require(static_cast<bool>(bias) == static_cast<bool>(parts.front().bias),
+            "linear: of several weights all have a bias, or none has");
+    outs.push_back(weight.dim(out_in ? 0 : 1));
+    check(x, weight, bias, weight.dim(out_in ? 1 : 0), outs.back(), options);
+    records = records || needs_gradient(weight, bias);
+  }
+  const int64_t out = std::accumulate(outs.begin(), outs.end(), int64_t{0});
   Shape shape = x.shape();
   shape.set(shape.rank() - 1, out);
   const Tensor& addend = options.addend;
   require(!addend.defined() || (addend.shape() == shape && addend.dtype() == x.dtype()),
           "linear: the addend is ", addend.defined() ? str(addend.dtype(), addend.shape()) : "",
           ", the result ", x.dtype(), shape);
-  const bool records = needs_gradient(x, weight, bias, addend);
   const bool activates = options.activation != Activation::none;
 
   Largest x_largest, weight_largest;
@@ -284,8 +352,8 @@ Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias,
   Tensor z;
   if (records && activates) z = Tensor::empty(shape, x.dtype());
   {
-    const WeightValue w = weight.acquire();
-    const WeightValue b = bias.acquire();
+    const JoinedValue w = acquire(parts, &LinearWeight::weight);
+    const JoinedValue b = acquire(parts, &LinearWeight::bias);
     const bool by_inputs = is_cut_by_inputs(options);
     const ConstView x_rows = as_matrix("linear", ConstView(x.view()));
     const View y_rows = as_matrix("linear", y.view());
@@ -322,12 +390,16 @@ Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias,
     }
   }
   if (records) {
-    auto node = make_node<LinearNode>(options, x_largest, weight_largest);
+    auto node = make_node<LinearNode>(options, std::move(outs), x_largest, weight_largest);
     node->add_input(x);
     node->add_input(addend);
-    node->add_weight(weight, x.requires_grad());
-    node->add_weight(bias, false);
-    node->save(weight.requires_grad() ? x : Tensor());
+    bool weights_need = false;
+    for (const auto& [weight, bias] : parts) {
+      node->add_weight(weight, x.requires_grad());
+      node->add_weight(bias, false);
+      weights_need = weights_need || weight.requires_grad();
+    }
+    node->save(weights_need ? x : Tensor());
     node->save(z);
     node->set_output(y);
   }

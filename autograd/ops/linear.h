@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "autograd/linear_slices.h"
 #include "autograd/weight.h"
@@ -46,6 +47,16 @@ struct LinearOptions {
 // an activation the pre-activation is rounded to the dtype of x first, as between two ops.
 // Deterministic.
 Tensor linear(const Tensor& x, const Weight& weight, const Weight& bias = {},
+              const LinearOptions& options = {});
+
+struct LinearWeight {
+  Weight weight;  // [out_i, in]
+  Weight bias{};  // [out_i]; of all of a layer's weights or of none
+};
+// The layer whose weight is all of `parts`, one behind the other, as one product: [..., sum of
+// out_i]. Note [Weights side by side] in autograd/weight.h. Each weight gets its own gradient. Not
+// for slices and WeightLayout::in_out. With fp8 the parts have one scale, their gradients one each.
+Tensor linear(const Tensor& x, const std::vector<LinearWeight>& parts,
               const LinearOptions& options = {});
 
 }  // namespace zinc::autograd

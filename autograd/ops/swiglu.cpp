@@ -24,6 +24,12 @@ Tensor gated(const Halves& x) {
   return y;
 }
 
+// The saved tensor's own memory where nobody else sees it.
+Tensor memory_like(const Tensor& saved) {
+  if (saved.is_sole_owner() && saved.is_contiguous()) return saved;
+  return Tensor::empty(saved.shape(), saved.dtype());
+}
+
 class SwiGluNode final : public Node {
  public:
   explicit SwiGluNode(bool are_rows) : are_rows_(are_rows) {}
@@ -73,24 +79,24 @@ class SwiGluNode final : public Node {
   }
 
  private:
-  // The saved tensor's own memory where nobody else sees it.
-  static Tensor memory_like(const Tensor& saved) {
-    if (saved.is_sole_owner() && saved.is_contiguous()) return saved;
-    return Tensor::empty(saved.shape(), saved.dtype());
-  }
-
   bool are_rows_;  // gate and up have no gaps
   Tensor dup_;     // where a product makes the gradients: from slope() to backward()
 };
 
 class PackedSwiGluNode final : public Node {
  public:
+  explicit PackedSwiGluNode(bool are_rows) : are_rows_(are_rows) {}
   std::string_view name() const override { return "swiglu"; }
 
   void backward(BackwardPass& pass) override {
+    if (pass.is_behind_slope()) {
+      pass.take_strided_gradient(0);  // the gate's, in its place
+      saved()[0].reset();
+      return pass.give(0, std::move(dx_));
+    }
     Tensor dy = pass.take_gradient(0);
     Tensor x = pass.take_saved(0);
-    Tensor dx = x.is_sole_owner() && x.is_contiguous() ? x : pass.gradient_memory(0);
+    Tensor dx = memory_like(x);
     const Halves halves = halves_of(x);
     const Halves gradients = halves_of(dx);
     kernels::swiglu_backward({.dy = dy.view(),
@@ -108,6 +114,24 @@ class PackedSwiGluNode final : public Node {
     const Tensor x = saved()[0].restore();
     return gated(halves_of(x));
   }
+
+  bool offers_slope() const override { return are_rows_; }
+  Slope slope() override {
+    Tensor x = saved()[0].restore();
+    // A result that is still to be made again needs it as it is.
+    if (outputs()[0].remade.expired()) saved()[0].reset();
+    dx_ = memory_like(x);
+    const int64_t cols = x.dim(-1) / 2;
+    return {.activation = kernels::Activation::silu,
+            .input = x.narrow_view(-1, 0, cols),
+            .factor = x.narrow_view(-1, cols, cols),
+            .factor_gradient = dx_.narrow_view(-1, cols, cols),
+            .gradient = dx_.narrow_view(-1, 0, cols)};
+  }
+
+ private:
+  bool are_rows_;  // of the input: no gaps between them
+  Tensor dx_;      // where a product makes the gradient: from slope() to backward()
 };
 
 }  // namespace
@@ -133,7 +157,7 @@ Tensor swiglu(const Tensor& gate_up) {
           "swiglu: the last dimension must hold two halves: ", gate_up.shape());
   Tensor y = gated(halves_of(gate_up));
   if (needs_gradient(gate_up)) {
-    auto node = make_node<PackedSwiGluNode>();
+    auto node = make_node<PackedSwiGluNode>(gate_up.is_contiguous());
     node->add_input(gate_up);
     node->save(gate_up);
     node->set_output(y);

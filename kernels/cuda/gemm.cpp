@@ -35,10 +35,15 @@ LibraryAnswer run_by_library(const MatrixProduct& p, int proposal, std::byte* wo
     if (answer.done) run_epilogue(p, sum, 1, stream);
     return answer;
   }
-  product.d = p.pre != nullptr ? p.pre : p.c;
-  product.d_stride = p.pre != nullptr ? p.pre_stride : p.ldc;
+  MatrixProduct follows = p;  // what the epilogue takes
+  if (needs_own_place(p)) {
+    follows.pre = workspace + kLibraryWorkspaceBytes;
+    follows.pre_stride = p.n;
+  }
+  product.d = follows.pre != nullptr ? follows.pre : p.c;
+  product.d_stride = follows.pre != nullptr ? follows.pre_stride : p.ldc;
   answer = run_library_product(product, stream);
-  if (answer.done && p.activation != Activation::none) run_epilogue(p, nullptr, 1, stream);
+  if (answer.done && p.activation != Activation::none) run_epilogue(follows, nullptr, 1, stream);
   return answer;
 }
 

@@ -14,14 +14,16 @@ namespace zinc::kernels::cuda {
 // it, the emulator's and a meta device's too, so that a plan does not depend on the build.
 inline constexpr int64_t kLibraryWorkspaceBytes = int64_t{32} << 20;
 
-// Where the product is summed before the epilogue: the library adds a bias of the dtype of c only,
-// and what it writes must not be read by the epilogue under another name.
+// Where the product is summed before the epilogue: the library adds a bias of the dtype of c only.
 inline bool needs_f32_product(const MatrixProduct& p) {
-  return (p.bias != nullptr && p.bias_dtype != p.c_dtype) || (p.x != nullptr && p.x == p.c);
+  return p.bias != nullptr && p.bias_dtype != p.c_dtype;
 }
+// Where the library writes z beside c: the epilogue reads x there.
+inline bool needs_own_place(const MatrixProduct& p) { return p.x != nullptr && p.x == p.c; }
 inline int64_t workspace_bytes(const MatrixProduct& p) {
+  const DType place = needs_f32_product(p) ? DType::f32 : p.c_dtype;
   return kLibraryWorkspaceBytes +
-         (needs_f32_product(p) ? p.m * p.n * int64_t{sizeof(float)} : int64_t{0});
+         (needs_f32_product(p) || needs_own_place(p) ? p.m * p.n * size_of(place) : int64_t{0});
 }
 
 // All extents > 0 but k; f32, bf16 and f16. `workspace` holds workspace_bytes(p), aligned to 256.

@@ -100,6 +100,17 @@ Tensor LlamaAttention::turned(Tensor rows, std::optional<RMSNorm>& norm, int64_t
 ResidualSum LlamaAttention::forward_onto(const Tensor& residual, const Tensor& x,
                                          const AttentionScope& scope,
                                          const PositionTerms& positions) {
+  Tensor qkv;
+  if (!q_norm_) qkv = Linear::as_one_product(x, {&q_proj_, &k_proj_, &v_proj_});
+  if (qkv.defined()) {
+    const PackedHeads of{.heads = num_heads_,
+                         .kv_heads = num_kv_heads_,
+                         .head_dim = head_dim_,
+                         .dropout = is_training() ? dropout_ : 0.0,
+                         .site = site_};
+    const Tensor mixed = mix_heads(path(), of, tensor_ranks(), std::move(qkv), scope, positions);
+    return o_proj_.forward_onto(residual, mixed);
+  }
   std::vector<Tensor> columns = Linear::of_one_input(x, {&q_proj_, &k_proj_, &v_proj_});
   const LocalHeads slice =
       LocalHeads::of(path(), num_heads_, num_kv_heads_, tensor_ranks(), nullptr);

@@ -118,6 +118,51 @@ TEST_F(Fused, LinearWithActivation_EqualsLinearThenActivation) {
   }
 }
 
+// One product rounds dx once; as many as there are weights round their sum again and again.
+TEST_F(Fused, LinearOfSeveralWeights_IsTheirLayersSideBySide) {
+  const std::vector<Shape> shapes{{3, 5, 16}, {24, 16}, {7, 16}, {8, 16}, {24}, {7}, {8}};
+  for (const bool has_bias : {false, true}) {
+    const auto bias = [&](In in, size_t i) { return has_bias ? Weight(in[i]) : Weight(); };
+    const Function joined = [&](In in) {
+      return Tensors{
+          linear(in[0], {{in[1], bias(in, 4)}, {in[2], bias(in, 5)}, {in[3], bias(in, 6)}})};
+    };
+    const Function apart = [&](In in) {
+      Tensors results;
+      for (size_t i = 1; i < 4; ++i) results.push_back(linear(in[0], in[i], bias(in, i + 3)));
+      return Tensors{concat(results, -1)};
+    };
+    const std::vector<Shape> used(shapes.begin(), shapes.begin() + (has_bias ? 7 : 4));
+    for (const auto& [dtype, tolerance] :
+         {std::pair(DType::f64, 1e-14), std::pair(DType::f32, 1e-6), std::pair(DType::bf16, 6e-3),
+          std::pair(DType::f16, 8e-4)}) {
+      expect_close(joined, apart, used, dtype, tolerance);
+    }
+  }
+}
+
+TEST_F(Fused, LinearOfSeveralWeights_TakesThemWhereTheyLie) {
+  const auto with = [](const std::function<Tensor(const Tensor&)>& placed) {
+    return [placed](In in) {
+      const Tensors parts = split(in[1], {24, 7, 8}, 0);
+      return Tensors{linear(in[0], {{placed(parts[0])}, {placed(parts[1])}, {placed(parts[2])}})};
+    };
+  };
+  const auto in_place = with([](const Tensor& part) { return part; });
+  const auto elsewhere = with([](const Tensor& part) { return scale(part, 1.0); });
+  const auto whole = [](In in) { return Tensors{linear(in[0], in[1])}; };
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16}) {
+    expect_equal(in_place, elsewhere, {{3, 5, 16}, {39, 16}}, dtype);
+    expect_close(in_place, whole, {{3, 5, 16}, {39, 16}}, dtype, 1e-6);
+  }
+  const auto peak_with = [&](const Function& function) {
+    evaluate(function, {{1, 96}, {39, 96}}, DType::f32);
+    return rank_.context.allocator().report().at(Tier::device, Label::workspace).peak;
+  };
+  const int64_t peak = peak_with(in_place);
+  EXPECT_GT(peak_with(elsewhere), peak);
+}
+
 // Rounded to 8 bits.
 Tensor in_8_bits(const Tensor& x, Fp8 format) {
   Tensor y = Tensor::empty(x.shape(), x.dtype());
@@ -164,6 +209,26 @@ TEST_F(Fused, LinearOf8Bits_MultipliesRoundedOperands) {
       EXPECT_GT(off(got[i], other[i]), 0x1p-7) << i;
     }
   }
+}
+
+// Weights have one scale, each part of the gradient its own.
+TEST_F(Fused, LinearOfSeveralWeightsIn8Bits_RoundsThemAsOne) {
+  const auto parts_of = [](In in) {
+    return Tensors{concat(Tensors{in[1], scale(in[2], 0x1p-9)}, 0), in[1], scale(in[2], 0x1p-9)};
+  };
+  const Function joined = [&](In in) {
+    const Tensors parts = parts_of(in);
+    return Tensors{linear(in[0], {{parts[1]}, {parts[2]}}, {.fp8 = true})};
+  };
+  const Function whole = [&](In in) {
+    return Tensors{linear(in[0], parts_of(in)[0], {}, {.fp8 = true})};
+  };
+  const std::vector<Shape> shapes{{16, 32}, {24, 32}, {8, 32}};
+  const auto got = evaluate(joined, shapes, DType::bf16),
+             expected = evaluate(whole, shapes, DType::bf16);
+  EXPECT_EQ(got[0], expected[0]);
+  EXPECT_EQ(got[1], expected[1]);
+  expect_close(joined, whole, shapes, DType::bf16, 0x1p-5);
 }
 
 // Rows that are multiplied apart have scales of their own.

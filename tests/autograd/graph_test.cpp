@@ -510,6 +510,30 @@ TEST_F(Graph, SlopesOfAGateWithinAProduct_ChangeNoBit) {
   }
 }
 
+// The same where gate and up lie side by side: the product writes to a half of their gradient.
+TEST_F(Graph, SlopesOfAPackedGateWithinAProduct_ChangeNoBit) {
+  for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
+    const auto gradients = [&](bool hooks, bool remakes, bool rows = false) {
+      const RemakeScope scope(remakes);
+      Tensor gate_up = random_tensor({7, 40}, 1, dtype, -3, 3),
+             down = random_tensor({9, 20}, 3, dtype);
+      requires_grad_(down);
+      requires_grad_(gate_up);
+      Tensor inner = swiglu(scale(gate_up, 1.0));
+      if (hooks) register_hook(inner, [](const Tensor&) { return Tensor(); });
+      Tensor y = linear(inner, down);
+      inner = {};
+      if (rows) y = in_rows(y, [](int64_t) {});
+      backward(sum(square(y)));
+      return std::pair(values_of(grad(down)), values_of(grad(gate_up)));
+    };
+    const auto expected = gradients(true, false);
+    EXPECT_EQ(gradients(false, false), expected) << name_of(dtype);
+    EXPECT_EQ(gradients(false, true), expected) << name_of(dtype);
+    EXPECT_EQ(gradients(false, true, true), expected) << name_of(dtype);
+  }
+}
+
 TEST(GraphShuffled, AnyOrderOfExecution_GivesTheSameBits) {
   auto run = [](ContextOptions options) {
     Rank rank(std::move(options));

@@ -168,6 +168,48 @@ TEST_F(ParameterTest, TiedParameter_AddsBothGradients) {
     EXPECT_NEAR(tied[i], a[i] + b[i], 1e-12 * std::abs(tied[i]));
 }
 
+TEST_F(ParameterTest, Join_MovesResidentValuesTogetherOnce) {
+  Parameter a("a", Shape{12, 64}, Initializer::normal(1.0)),
+      b("b", Shape{4, 64}, Initializer::normal(1.0));
+  Parameter* const both[] = {&a, &b};
+  const auto lie_together = [&] {
+    const ConstView first = a.data().view(), second = b.data().view();
+    return static_cast<const std::byte*>(first.data()) + first.bytes() == second.data();
+  };
+  const auto values = [&] {
+    return std::pair(a.data().to_vector<float>(), b.data().to_vector<float>());
+  };
+  const auto expected = values();
+  {
+    const Tensor held = a.data();
+    Parameter::join_data(both);
+    EXPECT_EQ(held.view().data(), a.data().view().data());  // nobody is left with old values
+  }
+  Parameter::join_data(both);
+  EXPECT_TRUE(lie_together());
+  EXPECT_EQ(values(), expected);
+  EXPECT_EQ(rank_.live(Label::parameters), 16 * 64 * int64_t{sizeof(float)});
+  const void* const place = a.data().view().data();
+  Parameter::join_data(both);
+  EXPECT_EQ(a.data().view().data(), place);
+}
+
+TEST_F(ParameterTest, Join_LeavesOthersValuesAlone) {
+  Parameter small("small", Shape{3}, Initializer::ones()),
+      next("next", Shape{16}, Initializer::ones());
+  Parameter* const unaligned[] = {&small, &next};
+  const void* const place = next.data().view().data();
+  Parameter::join_data(unaligned);
+  EXPECT_EQ(next.data().view().data(), place);
+  RecordingSource source;
+  Parameter served("served", Shape{16}, Initializer::ones());
+  served.set_source(source);
+  Parameter* const sources[] = {&next, &served};
+  Parameter::join_data(sources);
+  EXPECT_EQ(next.data().view().data(), place);
+  EXPECT_EQ(source.num_guards, 0);
+}
+
 TEST_F(ParameterTest, Value_DoesNotPinTheParameter) {
   RecordingSource source;
   Parameter p("p", Shape{2}, Initializer::ones());

@@ -75,5 +75,54 @@ TEST(Linear, AddsToAResidualStream_InItsProductOrBehindIt) {
   }
 }
 
+struct Layers : Module {
+  explicit Layers(bool bias = false)
+      : a(*this, "a", LinearOptions{.in = 16, .out = 8, .bias = bias}),
+        b(*this, "b", LinearOptions{.in = 16, .out = 5, .bias = bias}) {}
+  Linear a, b;
+};
+
+TEST(Linear, OfOneInput_AreOneProduct) {
+  Rank rank;
+  const autograd::NoGrad no_grad;
+  for (const bool bias : {false, true}) {
+    Layers layers(bias);
+    const Tensor x = random_tensor({2, 3, 16}, 1, DType::f32);
+    const Tensor both = Linear::as_one_product(x, {&layers.a, &layers.b});
+    ASSERT_EQ(both.shape(), (Shape{2, 3, 13}));
+    expect_near(both.narrow_view(-1, 0, 8), layers.a.forward(x));
+    expect_near(both.narrow_view(-1, 8, 5), layers.b.forward(x));
+  }
+}
+
+TEST(Linear, OfOneInput_AreNotOneProduct_WhereTheyDiffer) {
+  Rank rank;
+  const autograd::NoGrad no_grad;
+  const Tensor x = random_tensor({3, 16}, 1, DType::f32);
+  const auto is_one = [&](Layers& layers) {
+    return Linear::as_one_product(x, {&layers.a, &layers.b}).defined();
+  };
+  Layers frozen, adapted, narrow;
+  frozen.b.weight().set_requires_grad(false);
+  EXPECT_FALSE(is_one(frozen));
+  add_lora(adapted, {.rank = 2, .targets = {"a"}});
+  EXPECT_FALSE(is_one(adapted));
+  narrow.a.set_fp8(true);
+  EXPECT_FALSE(is_one(narrow));
+  struct Mixed : Module {
+    Linear a{*this, "a", LinearOptions{.in = 16, .out = 8, .bias = false}};
+    Linear biased{*this, "biased", LinearOptions{.in = 16, .out = 8}};
+    Linear active{
+        *this, "active",
+        LinearOptions{.in = 16, .out = 8, .bias = false, .activation = autograd::Activation::silu}};
+    Linear transposed{
+        *this, "transposed",
+        LinearOptions{.in = 16, .out = 8, .bias = false, .layout = autograd::WeightLayout::in_out}};
+  } mixed;
+  for (Linear* other : {&mixed.biased, &mixed.active, &mixed.transposed}) {
+    EXPECT_FALSE(Linear::as_one_product(x, {&mixed.a, other}).defined()) << other->path();
+  }
+}
+
 }  // namespace linear_test
 }  // namespace zinc::nn

@@ -660,6 +660,36 @@ TEST(Plan, PassesOverActivations_OfALayer) {
   EXPECT_EQ(passes_of_a_layer(llama_of, 256), passes);
 }
 
+// Those of a shard group lie side by side: what one product takes is not copied. Where a weight
+// ends within a chunk, the next one does not lie behind it.
+TEST(Plan, WeightsOfOneProduct_AreTakenWhereTheyLie) {
+  const auto copied = [](int64_t features, int stage, DeviceKind device) {
+    nn::LlamaConfig model;
+    model.vocab_size = 64;
+    model.max_positions = 64;
+    model.hidden_size = features;
+    model.intermediate_size = 2 * features;
+    model.num_layers = 2;
+    model.num_heads = 4;
+    model.num_kv_heads = 2;
+    Case c{"", {.config = model}, stage, 2};
+    Config config = config_of(c);
+    const Plan plan = make_plan(
+        c.model, config, {.world = 2, .seq = kSeq, .device = {.kind = device}, .backend = "local"});
+    int64_t bytes = 0;
+    for (const KernelFigures& kernel : plan.fullest.kernels) {
+      if (kernel.name == "copy") bytes += kernel.bytes_written;
+    }
+    return bytes;
+  };
+  for (const int stage : {0, 3}) {
+    for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::cuda}) {
+      EXPECT_EQ(copied(64, stage, device), 0) << stage;
+      EXPECT_GT(copied(40, stage, device), 0) << stage;
+    }
+  }
+}
+
 TEST(Plan, CheapestChange_NamesTheFirstThatFits) {
   Case c{"", gpt2(), 0, 4};
   const PlanOptions options{.world = 4, .seq = kSeq, .backend = "local"};

@@ -1,7 +1,8 @@
 // zero/program/meta_source.h: running a model on a device without memory, to see what it does.
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "core/context.h"
 #include "core/work_log.h"
 #include "nn/model.h"
+#include "zero/layout/shard_group.h"
 
 namespace zinc::zero {
 
@@ -26,7 +28,9 @@ inline ContextOptions meta_context(WorkLog* log, int index = 0) {
           .work_log = log};
 }
 
-// Serves meta views of the current context's device.
+// Serves meta views of the current context's device. Parameters lie as in the trained segment of a
+// shard group, in the order of their first use, so that they can be joined: Note [Weights side by
+// side] in autograd/weight.h.
 class MetaSource : public autograd::ParameterSource {
  public:
   autograd::ParameterGuard acquire(autograd::Parameter& parameter) override {
@@ -42,10 +46,18 @@ class MetaSource : public autograd::ParameterSource {
 
  private:
   View view_of(const autograd::Parameter& parameter) {
-    return {&unreadable_, parameter.dtype(), parameter.shape(), Context::current().device()};
+    const auto [place, is_new] = places_.try_emplace(&parameter, next_);
+    if (is_new) {
+      const int64_t chunks = (parameter.numel() + kNormChunk - 1) / kNormChunk;
+      next_ += static_cast<uintptr_t>(chunks * kNormChunk * size_of(parameter.dtype()));
+    }
+    return {reinterpret_cast<void*>(place->second), parameter.dtype(), parameter.shape(),
+            Context::current().device()};
   }
 
-  std::byte unreadable_{};  // gives the views an address; nothing reads through it on a meta device
+  // Addresses that nothing reads through on a meta device.
+  std::unordered_map<const autograd::Parameter*, uintptr_t> places_;
+  uintptr_t next_ = uintptr_t{1} << 40;
 };
 
 // Puts every parameter under one source and back under its own when the scope ends.
