@@ -193,7 +193,8 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
   if (options.threads > 0) job.config.num_threads = options.threads;
   // A plan needs no GPU.
   if (!options.dry_run) {
-    require_device(parse_device(options.device), job.config.engine.precision.dtype);
+    require_device(parse_device(options.device), job.config.engine.precision.dtype,
+                   job.config.engine.fp8);
   }
   return job;
 }

@@ -46,14 +46,23 @@ class RemadeSlot final : public SavedSlot {
   std::shared_ptr<Remade> remade_;
 };
 
+bool can_remake(const Edge& edge, const Tensor& tensor, bool in_scope) {
+  return edge.node != nullptr && edge.node->can_remake(edge.output) &&
+         (in_scope || edge.node->always_remakes(edge.output)) &&
+         tensor.version() == edge.node->outputs()[static_cast<size_t>(edge.output)].version;
+}
+
 }  // namespace
+
+bool is_remade(const Tensor& tensor) {
+  const Mode& mode = Mode::current();
+  return mode.store == nullptr && can_remake(edge_of(tensor), tensor, mode.remakes);
+}
 
 std::unique_ptr<SavedSlot> remade_slot(const Tensor& tensor, bool in_scope) {
   const Edge edge = edge_of(tensor);
-  if (edge.node == nullptr || !edge.node->can_remake(edge.output)) return nullptr;
-  if (!in_scope && !edge.node->always_remakes(edge.output)) return nullptr;
+  if (!can_remake(edge, tensor, in_scope)) return nullptr;
   Node::Output& output = edge.node->outputs()[static_cast<size_t>(edge.output)];
-  if (tensor.version() != output.version) return nullptr;
   std::shared_ptr<Remade> remade = output.remade.lock();
   if (remade == nullptr) {
     remade = std::make_shared<Remade>(edge.node, edge.output);

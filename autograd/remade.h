@@ -32,5 +32,7 @@ class RemakeScope : detail::ModeScope<bool> {
 // A slot that makes `tensor` again; null where the tensor has to be kept. `in_scope`: inside of a
 // RemakeScope.
 std::unique_ptr<SavedSlot> remade_slot(const Tensor& tensor, bool in_scope);
+// Whether a node that saves the tensor now keeps the node behind it in its place.
+bool is_remade(const Tensor& tensor);
 
 }  // namespace zinc::autograd

@@ -35,6 +35,7 @@ struct CudaDeviceInfo {
     return 2.0 * static_cast<double>(memory_clock_hz) * static_cast<double>(memory_bus_bits) / 8;
   }
   bool has_bf16() const { return major >= 8; }
+  bool has_fp8() const { return major > 8 || (major == 8 && minor >= 9); }  // products of 8 bits
 };
 
 // The GPUs that this process sees; empty where there is none, or no driver, or no CUDA in this

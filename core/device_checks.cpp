@@ -5,7 +5,7 @@
 
 namespace zinc {
 
-void require_device(const Device& device, DType dtype) {
+void require_device(const Device& device, DType dtype, bool fp8) {
   if (device.is_cpu() || device.meta) return;
   const std::string why = why_no_cuda_device();
   if (!why.empty()) throw ConfigError(str("device ", device, ": ", why));
@@ -20,6 +20,11 @@ void require_device(const Device& device, DType dtype) {
     throw ConfigError(str("device ", device, " (", gpu.name, ", compute capability ", gpu.major,
                           ".", gpu.minor,
                           ") does not compute in bf16, which begins with 8.0: use fp16 or fp32"));
+  }
+  if (fp8 && !gpu.has_fp8()) {
+    throw ConfigError(str("device ", device, " (", gpu.name, ", compute capability ", gpu.major,
+                          ".", gpu.minor,
+                          ") does not multiply 8 bits, which begins with 8.9: leave zinc.fp8 out"));
   }
   if (dtype == DType::f64) {
     throw ConfigError(

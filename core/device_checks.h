@@ -7,7 +7,8 @@
 namespace zinc {
 
 // Throws ConfigError with the reason and the cure where this process has no such device, or where
-// its hardware does not compute in `dtype`. A meta device can do everything.
-void require_device(const Device& device, DType dtype);
+// its hardware does not compute in `dtype`, or, with `fp8`, does not multiply 8 bits. A CPU does
+// both in bf16; a meta device can do everything.
+void require_device(const Device& device, DType dtype, bool fp8 = false);
 
 }  // namespace zinc

@@ -86,4 +86,22 @@ ZINC_HOST_DEVICE inline uint8_t fp8_code(Fp8 format, float on_grid) {
   return static_cast<uint8_t>(sign | ((magnitude >> dropped) - (lowest << grid.mantissa_bits)));
 }
 
+// What a code stands for, without a scale.
+ZINC_HOST_DEVICE inline float fp8_value(Fp8 format, uint8_t code) {
+  const Fp8Grid grid = grid_of(format);
+  const uint32_t sign = (code & 0x80u) << 24, magnitude = code & 0x7fu;
+  // The code of the largest number: all larger ones are NaN, or e5m2's infinity, which no number is
+  // rounded to.
+  const uint32_t largest = format == Fp8::e4m3 ? 0x7eu : 0x7bu;
+  if (magnitude > largest) return std::bit_cast<float>(sign | 0x7fc00000u);
+  if (magnitude >> grid.mantissa_bits == 0) {
+    const float size =
+        static_cast<float>(magnitude) * power_of_two(grid.min_exponent - grid.mantissa_bits);
+    return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(size));
+  }
+  const uint32_t lowest = static_cast<uint32_t>(grid.min_exponent - 1 + 127);
+  return std::bit_cast<float>(sign | (magnitude + (lowest << grid.mantissa_bits))
+                                         << (23 - grid.mantissa_bits));
+}
+
 }  // namespace zinc

@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "kernels/checks.h"
 #include "kernels/cuda/gemm.h"
-#include "kernels/fp8_round.h"
+#include "kernels/fp8_encode.h"
 #include "kernels/gemm_choice.h"
 #include "kernels/launch.h"
 #include "kernels/matrix_product.h"
@@ -28,10 +28,11 @@ void require_matrix(std::string_view op, std::string_view name, const ConstView&
 
 // dtypes of a, b and c, and the extents m, n and k.
 MatrixProduct check_product(std::string_view op, const ConstView& a, const ConstView& b,
-                            const View& c, bool transpose_a, bool transpose_b) {
-  const DType dtype = a.dtype();
+                            const View& c, bool transpose_a, bool transpose_b,
+                            bool are_codes = false) {
+  const DType dtype = are_codes ? DType::bf16 : a.dtype();
   require(is_float(dtype), op, ": a must be f64, f32, bf16 or f16, not ", dtype);
-  require_dtype(op, "b", b, dtype);
+  if (!are_codes) require_dtype(op, "b", b, dtype);
   require(c.dtype() == dtype || (c.dtype() == DType::f32 && is_16bit_float(dtype)), op,
           ": c must be ", dtype, is_16bit_float(dtype) ? " or f32" : "", ", not ", c.dtype());
   MatrixProduct p{.m = a.dim(transpose_a ? -1 : -2),
@@ -189,84 +190,35 @@ void note_epilogue(const Gemm& args, const MatrixProduct& p, StreamRef stream) {
   if (cost.bytes() > 0 || cost.flops > 0) note_kernel("gemm_epilogue", cost, p.device, stream);
 }
 
-// An operand in 8 bits; workspace is the stream's. With no format, the operand itself.
-class Fp8Operand {
- public:
-  Fp8Operand(std::string_view name, const ConstView& operand, Fp8 format, const View& largest,
-             bool is_known, StreamRef stream)
-      : operand_(operand), format_(format), is_known_(is_known), stream_(stream) {
-    if (format == Fp8::none) return;
-    require(operand.dtype() == DType::bf16, "gemm: ", name, " is rounded to 8 bits from bf16, not ",
-            operand.dtype());
-    require(largest || !is_known, "gemm: the largest magnitude of ", name,
-            " is known, and missing");
-    if (largest)
-      require_dense_operand("gemm", "a largest magnitude", largest, DType::f32, Shape{1});
-    block_ = Context::current().allocator().allocate(kNumbersBytes + operand.bytes(), Tier::device,
-                                                     Label::workspace, stream);
-    largest_ = largest ? largest : View(block_.data(), DType::f32, Shape{1}, operand.device());
-  }
-  // In bf16.
-  ConstView round() const {
-    if (format_ == Fp8::none) return operand_;
-    const View y(values(), DType::bf16, operand_.shape(), operand_.device());
-    fp8_round(
-        {.x = operand_, .format = format_, .y = y, .largest = largest_, .is_known = is_known_},
-        stream_);
-    return y;
-  }
-  // As codes, which take half of the memory. Returns what multiplies them.
-  const float* encode(bool transposed) const {
-    float* const unscale = static_cast<float*>(block_.data()) + 1;
-    if constexpr (kHasCudaKernels) {
-      cuda::fp8_encode({.x = operand_,
-                        .format = format_,
-                        .transposed = transposed,
-                        .codes = static_cast<uint8_t*>(values()),
-                        .largest = largest_.data_as<float>(),
-                        .is_known = is_known_,
-                        .unscale = unscale},
-                       stream_);
-    }
-    return unscale;
-  }
-  void* values() const { return static_cast<std::byte*>(block_.data()) + kNumbersBytes; }
-
- private:
-  static constexpr int64_t kNumbersBytes = 256;  // before the values, which stay aligned
-
-  ConstView operand_;
-  Fp8 format_;
-  bool is_known_;
-  StreamRef stream_;
-  Block block_;
-  View largest_;
-};
-
-// On tensor cores of 8 bits; false: nothing was done.
-bool run_codes(MatrixProduct p, const Gemm& args, const Fp8Operand& a, const Fp8Operand& b,
-               StreamRef stream) {
-  if constexpr (kHasCudaKernels) {
-    constexpr int64_t kUnit = 16;  // of every extent, for the library
-    if (p.m % kUnit != 0 || p.n % kUnit != 0 || p.k % kUnit != 0 || p.k == 0 || p.m * p.n == 0 ||
-        args.a_fp8 == Fp8::none || args.b_fp8 == Fp8::none || !cuda::has_fp8_products()) {
-      return false;
-    }
-    p.a_fp8 = args.a_fp8;
-    p.b_fp8 = args.b_fp8;
-    p.a_unscale = a.encode(p.transpose_a);
-    p.b_unscale = b.encode(!p.transpose_b);
-    p.a = a.values();
-    p.b = b.values();
-    p.lda = p.ldb = p.k;
-    p.transpose_a = false;
-    p.transpose_b = true;
-    const Block workspace = Context::current().allocator().allocate(
-        cuda::workspace_bytes(p), Tier::device, Label::workspace, stream);
-    return cuda::run_fp8_product(p, static_cast<std::byte*>(workspace.data()), stream);
-  }
-  return false;
+void check_codes(const Gemm& args) {
+  require(args.a_fp8 != Fp8::none && args.b_fp8 != Fp8::none,
+          "gemm: in 8 bits are both operands, or none");
+  require(!args.a_sums && !args.b_sums, "gemm: sums over k are not of codes");
+  require_dtype("gemm", "a", args.a, DType::u8);
+  require_dtype("gemm", "b", args.b, DType::u8);
+  require_dense_operand("gemm", "a_scale", args.a_scale, DType::f32, Shape{kFp8ScaleNumel});
+  require_dense_operand("gemm", "b_scale", args.b_scale, DType::f32, Shape{kFp8ScaleNumel});
+  require_same_device("gemm", {args.a, args.a_scale, args.b_scale});
 }
+
+// What tensor cores of 8 bits multiply, and this library's kernel for a GPU without them.
+bool takes_codes(const Gemm& args, const MatrixProduct& p) {
+  constexpr int64_t kUnit = 16;
+  return reads_codes_by_rows(p.device) && !args.transpose_a && args.transpose_b && p.m % kUnit == 0 &&
+         p.n % kUnit == 0 && p.k % kUnit == 0 && p.lda % kUnit == 0 && p.ldb % kUnit == 0;
+}
+
+// Codes in bf16; workspace is the stream's.
+struct Decoded {
+  Decoded(const ConstView& codes, Fp8 format, const ConstView& scale, StreamRef stream) {
+    block = Context::current().allocator().allocate(codes.numel() * size_of(DType::bf16),
+                                                    Tier::device, Label::workspace, stream);
+    view = View(block.data(), DType::bf16, codes.shape(), codes.device());
+    fp8_decode({.codes = codes, .format = format, .scale = scale, .y = view}, stream);
+  }
+  Block block;
+  View view;
+};
 
 }  // namespace
 
@@ -277,8 +229,10 @@ void gemm(const Gemm& args, StreamRef stream) {
   require_same_device(
       "gemm", {args.a, args.b, args.c, args.bias, args.addend, args.activation_input, args.factor,
                args.factor_gradient, args.a_sums, args.b_sums, args.pre_activation});
+  const bool are_codes = args.a_fp8 != Fp8::none || args.b_fp8 != Fp8::none;
+  if (are_codes) check_codes(args);
   MatrixProduct p =
-      check_product("gemm", args.a, args.b, args.c, args.transpose_a, args.transpose_b);
+      check_product("gemm", args.a, args.b, args.c, args.transpose_a, args.transpose_b, are_codes);
   check_epilogue(args, p);
   require_apart("gemm", "c", args.c, "a", args.a);
   require_apart("gemm", "c", args.c, "b", args.b);
@@ -312,18 +266,20 @@ void gemm(const Gemm& args, StreamRef stream) {
     p.pre_stride = matrix_stride(args.pre_activation);
   }
   const Device device = args.c.device();
-  if (args.a_fp8 != Fp8::none || args.b_fp8 != Fp8::none) {
-    make_sums(args, stream);  // of what is not rounded
-    p.sums = nullptr;
-    const Fp8Operand a("a", args.a, args.a_fp8, args.a_largest, args.a_largest_known, stream);
-    const Fp8Operand b("b", args.b, args.b_fp8, args.b_largest, args.b_largest_known, stream);
-    if (device.is_cuda() && !device.meta && run_codes(p, args, a, b, stream)) return;
-    Gemm rounded = args;
-    rounded.a = a.round();
-    rounded.b = b.round();
-    rounded.a_fp8 = rounded.b_fp8 = Fp8::none;
-    rounded.a_sums = rounded.b_sums = {};
-    return gemm(rounded, stream);
+  if (are_codes && !takes_codes(args, p)) {
+    const Decoded a(args.a, args.a_fp8, args.a_scale, stream);
+    const Decoded b(args.b, args.b_fp8, args.b_scale, stream);
+    Gemm decoded = args;
+    decoded.a = a.view;
+    decoded.b = b.view;
+    decoded.a_fp8 = decoded.b_fp8 = Fp8::none;
+    return gemm(decoded, stream);
+  }
+  if (are_codes) {
+    p.a_fp8 = args.a_fp8;
+    p.b_fp8 = args.b_fp8;
+    p.a_unscale = args.a_scale.data_as<float>() + 1;
+    p.b_unscale = args.b_scale.data_as<float>() + 1;
   }
   if (!dispatch(p, "gemm", cost(args), stream)) make_sums(args, stream);
   if (device.meta) note_epilogue(args, p, stream);

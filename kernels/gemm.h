@@ -36,13 +36,12 @@ enum class Activation : uint8_t {
 // gradient.
 //
 // Note [Products of 8 bits]
-// With a_fp8 or b_fp8 the operand is rounded to 8 bits first, with a scale of its own
-// (kernels/fp8_round.h), and the product is that of the rounded operands: the values that tensor
-// cores of 8 bits would multiply, in bf16, on every device. Workspace: a copy of the operand. The
-// scale follows the operand's largest magnitude. A caller that multiplies one tensor several times
-// gives a place for it: the first product finds it, the others are told that it is known.
+// a and b may be codes (kernels/fp8_encode.h). Tensor cores of 8 bits take them where every extent
+// is a multiple of 16, a is stored as it is and b transposed: sums run along the rows of both,
+// which is why a matrix is encoded in two forms. What is neither on such a device nor of this kind
+// is decoded to bf16 first, into workspace: the same values, so that an experiment needs no GPU.
 struct Gemm {
-  ConstView a;     // [M, K], with transpose_a [K, M]; f64 | f32 | bf16 | f16
+  ConstView a;     // [M, K], with transpose_a [K, M]; f64 | f32 | bf16 | f16, or codes
   ConstView b;     // [K, N], with transpose_b [N, K]; dtype of a
   ConstView bias;  // optional [N], added to every row; dtype of a, or f32 where a is 16-bit
   // Optional [M, N], dtype of c: x of a preceding activation; c = z * activation'(x). May be c.
@@ -67,10 +66,14 @@ struct Gemm {
   double alpha = 1.0;
   double beta = 0.0;
   Activation activation = Activation::none;
-  Fp8 a_fp8 = Fp8::none, b_fp8 = Fp8::none;  // of bf16 alone: Note [Products of 8 bits]
-  View a_largest, b_largest;                 // optional [1] f32, on their device
-  bool a_largest_known = false, b_largest_known = false;
+  // Both or none: a and b are u8, codes of these formats, and stand for bf16. Without sums.
+  Fp8 a_fp8 = Fp8::none, b_fp8 = Fp8::none;
+  ConstView a_scale{}, b_scale{};  // [kFp8ScaleNumel] f32
 };
+
+// Whether products of the device read codes along their rows: then a matrix that several products
+// take is encoded in both forms. Others decode the one form.
+inline bool reads_codes_by_rows(Device device) { return device.is_cuda(); }
 
 // Throws InvalidArgument for wrong shapes, dtypes, devices or tiers.
 void gemm(const Gemm& args, StreamRef stream);

@@ -27,7 +27,7 @@ struct MatrixProduct {
   bool transpose_a = false, transpose_b = false;
   double alpha = 1.0, beta = 0.0;
 
-  // Both or none: a [m, k] and b [n, k] are codes of 8 bits without gaps, b transposed, and what
+  // Both or none: a and b, transposed, are codes of 8 bits, which stand for `dtype`, and what
   // multiplies their values. Device memory.
   Fp8 a_fp8 = Fp8::none, b_fp8 = Fp8::none;
   const float* a_unscale = nullptr;

@@ -8,7 +8,9 @@
 
 #include "autograd/backward_pass.h"
 #include "autograd/node.h"
+#include "autograd/remade.h"
 #include "autograd/view_shapes.h"
+#include "kernels/fp8_encode.h"
 #include "kernels/gelu.h"
 #include "kernels/reduce.h"
 #include "kernels/unary.h"
@@ -50,35 +52,77 @@ int cut_of_weight(const LinearOptions& options) {
   return is_cut_by_inputs(options) == (options.layout == WeightLayout::out_in) ? 1 : 0;
 }
 
-// The largest magnitude of a tensor that several products take in 8 bits. The first of them, in the
-// order of the compute stream, finds it.
-class Largest {
- public:
-  // [1] f32; absent in products that are not of 8 bits. `is_whole`: the product takes all of the
-  // tensor; else it scales what it takes by itself.
-  View place(bool in_8_bits, bool is_whole) {
-    if (!in_8_bits || !is_whole) return {};
-    if (!value_.defined()) value_ = Tensor::empty(Shape{1}, DType::f32);
-    return value_.view();
-  }
-  // Whether an earlier product has found it; from now on one has.
-  bool find(const View& place) { return place && std::exchange(is_known_, true); }
-
- private:
-  Tensor value_;
-  bool is_known_ = false;
+// Codes of a matrix [rows, cols], for the products that take it.
+struct Codes {
+  Fp8 format = Fp8::none;
+  Tensor plain, transposed;  // of kernels/fp8_encode.h; undefined: not made
+  Tensor scale;
 };
 
+// In the forms that products ask for; one form where the device makes do with it. `scale`: of an
+// earlier call for the same matrix.
+Codes encode(const ConstView& matrix, Fp8 format, bool plain, bool transposed,
+             const Tensor& scale = {}) {
+  const int64_t rows = matrix.dim(0), cols = matrix.dim(1);
+  if (!kernels::reads_codes_by_rows(matrix.device())) {
+    plain = plain || transposed;
+    transposed = false;
+  }
+  Codes codes{.format = format};
+  if (plain) codes.plain = Tensor::empty(Shape{rows, cols}, DType::u8);
+  if (transposed) codes.transposed = Tensor::empty(Shape{cols, rows}, DType::u8);
+  codes.scale = scale.defined() ? scale : Tensor::empty(Shape{kernels::kFp8ScaleNumel}, DType::f32);
+  kernels::fp8_encode({.x = matrix,
+                       .format = format,
+                       .codes = plain ? codes.plain.view() : View(),
+                       .transposed = transposed ? codes.transposed.view() : View(),
+                       .scale = codes.scale.view(),
+                       .is_known = scale.defined()},
+                      compute_stream());
+  return codes;
+}
+
+// The product op(a) op(b) of codes, in the place of its operands.
+void take_codes(kernels::Gemm& product, const Codes& a, bool transpose_a, const Codes& b,
+                bool transpose_b) {
+  const bool a_is_plain = !transpose_a || !a.transposed.defined();
+  const bool b_is_plain = transpose_b || !b.transposed.defined();
+  product.a = (a_is_plain ? a.plain : a.transposed).view();
+  product.b = (b_is_plain ? b.plain : b.transposed).view();
+  product.transpose_a = transpose_a && a_is_plain;
+  product.transpose_b = transpose_b || !b_is_plain;
+  product.a_fp8 = a.format;
+  product.b_fp8 = b.format;
+  product.a_scale = a.scale.view();
+  product.b_scale = b.scale.view();
+}
+
+// Note [Codes of a layer]
+// In 8 bits a pass over x and one over dz make the codes of both products that take them. x is
+// saved as the codes that the weight's gradient takes, half of its size; but as it is where
+// backward makes it again (Note [Remade results] in autograd/remade.h), or where its rows came
+// apart, each with a scale of its own. Codes of weights are made for each product: kept from one to
+// the next they would take half as much memory again as the weights, on every stage. Their scale is
+// kept.
 class LinearNode final : public Node {
  public:
   static constexpr int kAddend = 1;  // the input of this number
 
   // `parts`: the rows of each weight, where there are several.
-  LinearNode(const LinearOptions& options, std::vector<int64_t> parts, const Largest& x,
-             const Largest& weight)
-      : options_(options), parts_(std::move(parts)), x_largest_(x), weight_largest_(weight) {
+  LinearNode(const LinearOptions& options, std::vector<int64_t> parts)
+      : options_(options), parts_(std::move(parts)) {
     options_.in_rows = {};
     options_.addend = {};
+  }
+  // In 8 bits: the scales of x, if it has one, and of the weight; whether codes of x are saved.
+  void set_scales(const Tensor& x, const Tensor& weight, bool saves_codes) {
+    x_scale_ = x;
+    weight_scale_ = weight;
+    saves_codes_ = saves_codes;
+  }
+  // What the weight's gradient takes of codes of x.
+  static Tensor saved_form(const Codes& codes) {
+    return codes.transposed.defined() ? codes.transposed : codes.plain;
   }
   // The numbers of weight and bias of a part.
   static int weight_of(size_t part) { return 2 * static_cast<int>(part); }
@@ -107,19 +151,17 @@ class LinearNode final : public Node {
     // Where weights wait for ranks, those get dx as soon as they can; where dz is under way, dx is
     // made of the rows that are here.
     const bool begins_with_input = pass.hides_weights() || rows.num_parts > 0;
-    const auto dz_largest = std::make_shared<Largest>();
-    if (begins_with_input) give_input_gradient(pass, dz, *dz_largest, std::exchange(rows, {}));
-    if (parts_.size() == 1) {
-      give_weight_gradients(pass, 0, dz, dz_largest);
-    } else {
-      int64_t first = 0;
-      for (size_t part = 0; part < parts_.size(); ++part) {
-        const Tensor columns = dz.narrow_view(-1, first, parts_[part]);
-        give_weight_gradients(pass, part, columns, std::make_shared<Largest>());  // a scale of each
-        first += parts_[part];
-      }
+    const bool is_under_way = rows.num_parts > 0;
+    Codes codes;
+    if (options_.fp8 && !is_under_way) codes = codes_of(dz, pass.needs(0), needs_weights(pass));
+    if (begins_with_input) {
+      give_input_gradient(pass, dz, codes, std::exchange(rows, {}));
+      codes = for_weights(std::move(codes));
     }
-    if (!begins_with_input) give_input_gradient(pass, std::move(dz), *dz_largest, {});
+    if (options_.fp8 && is_under_way && needs_weights(pass)) codes = codes_of(dz, false, true);
+    give_weight_gradients(pass, dz, codes);
+    codes.transposed = {};
+    if (!begins_with_input) give_input_gradient(pass, std::move(dz), std::move(codes), {});
   }
 
   bool offers_slope() const override { return options_.activation != Activation::none; }
@@ -143,14 +185,40 @@ class LinearNode final : public Node {
     return false;
   }
 
-  // Of one part, whose columns of dz are here.
-  void give_weight_gradients(BackwardPass& pass, size_t part, const Tensor& dz,
-                             const std::shared_ptr<Largest>& dz_largest) {
+  static Codes codes_of(const Tensor& dz, bool plain, bool transposed) {
+    return encode(as_matrix("linear", ConstView(dz.view())), Fp8::e5m2, plain, transposed);
+  }
+
+  void give_weight_gradients(BackwardPass& pass, const Tensor& dz, const Codes& codes) {
+    Tensor x;
+    int64_t first = 0;
+    for (size_t part = 0; part < parts_.size(); ++part) {
+      const int64_t count = parts_[part];
+      const auto of_part = [&](const Tensor& all, int dim) {
+        return !all.defined() || parts_.size() == 1 ? all : all.narrow_view(dim, first, count);
+      };
+      const Codes mine{.format = codes.format,
+                       .plain = of_part(codes.plain, -1),
+                       .transposed = of_part(codes.transposed, 0),
+                       .scale = codes.scale};
+      give_weight_gradient(pass, part, of_part(dz, -1), for_weights(mine), x);
+      first += count;
+    }
+  }
+  // Without the form that only the other product takes.
+  static Codes for_weights(Codes codes) {
+    if (codes.transposed.defined()) codes.plain = {};
+    return codes;
+  }
+  // Of one part, whose columns of dz are here. x: what the product takes of the input, for all
+  // parts; taken for the first of them.
+  void give_weight_gradient(BackwardPass& pass, size_t part, const Tensor& dz, const Codes& codes,
+                            Tensor& x) {
     const int weight = weight_of(part), bias = bias_of(part);
     // The product that makes the weight's gradient makes the bias's beside it.
     GradientTarget db;
     if (pass.weight_needs(weight) && pass.weight_needs(bias) && options_.slices == nullptr &&
-        pass.makes_at_once(weight) && pass.makes_at_once(bias)) {
+        !options_.fp8 && pass.makes_at_once(weight) && pass.makes_at_once(bias)) {
       db = pass.weight_gradient(bias);
     } else if (pass.weight_needs(bias)) {
       pass.make_weight_gradient(bias, [dz, options = options_](const GradientTarget& db) {
@@ -158,11 +226,33 @@ class LinearNode final : public Node {
       });
     }
     if (!pass.weight_needs(weight)) return;
-    Tensor x = part + 1 == parts_.size() ? pass.take_saved(0) : pass.saved(0);
-    pass.make_weight_gradient(weight, [dz, dz_largest, x = std::move(x), x_largest = x_largest_, db,
-                                       options = options_](const GradientTarget& dw) mutable {
-      weight_backward(options, x, x_largest, dz, *dz_largest, dw, db);
-    });
+    if (!x.defined()) x = options_.fp8 ? take_codes_of_x(pass) : pass.take_saved(0);
+    Tensor mine = part + 1 == parts_.size() ? std::move(x) : x;
+    if (options_.fp8) {
+      pass.make_weight_gradient(
+          weight, [codes, of_x = codes_of_x(std::move(mine)), options = options_](
+                      const GradientTarget& dw) { weight_backward(options, of_x, codes, dw); });
+      return;
+    }
+    pass.make_weight_gradient(
+        weight, [dz, x = std::move(mine), db, options = options_](const GradientTarget& dw) {
+          weight_backward(options, x, dz, dw, db);
+        });
+  }
+
+  Tensor take_codes_of_x(BackwardPass& pass) {
+    const Tensor x = pass.take_saved(0);
+    if (saves_codes_) return x;
+    const Codes codes =
+        encode(as_matrix("linear", ConstView(x.view())), Fp8::e4m3, false, true, x_scale_);
+    x_scale_ = codes.scale;
+    return saved_form(codes);
+  }
+  Codes codes_of_x(Tensor form) const {
+    Codes codes{.format = Fp8::e4m3, .scale = x_scale_};
+    (kernels::reads_codes_by_rows(form.device()) ? codes.transposed : codes.plain) =
+        std::move(form);
+    return codes;
   }
 
   JoinedValue weight_value(const BackwardPass& pass) const {
@@ -173,7 +263,8 @@ class LinearNode final : public Node {
     return JoinedValue(std::move(values));
   }
 
-  void give_input_gradient(BackwardPass& pass, Tensor dz, Largest& dz_largest,
+  // `codes`: of all of dz; of dz under way, its parts have their own.
+  void give_input_gradient(BackwardPass& pass, Tensor dz, Codes codes,
                            const RowsUnderWay& under_way) {
     if (!pass.needs(0)) return;
     Tensor dx;
@@ -202,26 +293,29 @@ class LinearNode final : public Node {
       const auto part_of = [](const View& rows, int64_t begin, int64_t count) {
         return rows ? rows.narrow(0, begin, count) : rows;
       };
-      const View w_largest = weight_largest_.place(options_.fp8, true);
+      Codes of_weight;
+      if (options_.fp8) {
+        of_weight = encode(weight.view(), Fp8::e4m3, options_.layout == WeightLayout::in_out,
+                           options_.layout == WeightLayout::out_in, weight_scale_);
+      }
       under_way.for_each_part(dz_rows.dim(0), [&](int64_t begin, int64_t count) {
-        const View largest = dz_largest.place(options_.fp8, count == dz_rows.dim(0));
-        gemm({.whole = {.a = dz_rows.narrow(0, begin, count),
-                        .b = weight.view(),
-                        .bias = {},
-                        .activation_input = part_of(slope_rows, begin, count),
-                        .factor = part_of(factor, begin, count),
-                        .factor_gradient = part_of(of_factor, begin, count),
-                        .c = dx_rows.narrow(0, begin, count),
-                        .pre_activation = {},
-                        .transpose_b = options_.layout == WeightLayout::in_out,
-                        .beta = adds ? 1.0 : 0.0,
-                        .activation = slope ? slope->activation : Activation::none,
-                        .a_fp8 = options_.fp8 ? Fp8::e5m2 : Fp8::none,
-                        .b_fp8 = options_.fp8 ? Fp8::e4m3 : Fp8::none,
-                        .a_largest = largest,
-                        .b_largest = w_largest,
-                        .a_largest_known = dz_largest.find(largest),
-                        .b_largest_known = weight_largest_.find(w_largest)},
+        kernels::Gemm product{.a = dz_rows.narrow(0, begin, count),
+                              .b = weight.view(),
+                              .bias = {},
+                              .activation_input = part_of(slope_rows, begin, count),
+                              .factor = part_of(factor, begin, count),
+                              .factor_gradient = part_of(of_factor, begin, count),
+                              .c = dx_rows.narrow(0, begin, count),
+                              .pre_activation = {},
+                              .transpose_b = options_.layout == WeightLayout::in_out,
+                              .beta = adds ? 1.0 : 0.0,
+                              .activation = slope ? slope->activation : Activation::none};
+        Codes of_part;
+        if (options_.fp8) {
+          of_part = codes.plain.defined() ? codes : encode(product.a, Fp8::e5m2, true, false);
+          take_codes(product, of_part, false, of_weight, product.transpose_b);
+        }
+        gemm({.whole = product,
               .a = by_inputs ? -1 : 1,
               .b = cut_of_weight(options_),
               .c = by_inputs ? 1 : -1},
@@ -229,6 +323,7 @@ class LinearNode final : public Node {
       });
     }
     dz = {};
+    codes = {};
     pass.give(0, std::move(dx));
   }
   static void bias_backward(const LinearOptions& options, const Tensor& dz,
@@ -245,18 +340,12 @@ class LinearNode final : public Node {
     if (options.slices == nullptr) return sum({0, rows.dim(1)});
     for (const auto& slice : options.slices->slices) std::ranges::for_each(slice, sum);
   }
-  static void weight_backward(const LinearOptions& options, const Tensor& x, Largest& x_largest,
-                              const Tensor& dz, Largest& dz_largest, const GradientTarget& dw,
-                              const GradientTarget& db) {
+  static void weight_backward(const LinearOptions& options, const Tensor& x, const Tensor& dz,
+                              const GradientTarget& dw, const GradientTarget& db) {
     const bool out_in = options.layout == WeightLayout::out_in;
     const ConstView x_matrix = as_matrix("linear", ConstView(x.view()));
     const ConstView dz_matrix = as_matrix("linear", ConstView(dz.view()));
     const int cut = cut_of_weight(options);
-    const Fp8 of_dz = options.fp8 ? Fp8::e5m2 : Fp8::none;
-    const Fp8 of_x = options.fp8 ? Fp8::e4m3 : Fp8::none;
-    const View place_of_x = x_largest.place(options.fp8, true);
-    const View place_of_dz = dz_largest.place(options.fp8, true);
-    const bool knows_x = x_largest.find(place_of_x), knows_dz = dz_largest.find(place_of_dz);
     gemm({.whole = {.a = out_in ? dz_matrix : x_matrix,
                     .b = out_in ? x_matrix : dz_matrix,
                     .bias = {},
@@ -267,22 +356,25 @@ class LinearNode final : public Node {
                     .c = dw.view,
                     .pre_activation = {},
                     .transpose_a = true,
-                    .beta = dw.accumulate ? 1.0 : 0.0,
-                    .a_fp8 = out_in ? of_dz : of_x,
-                    .b_fp8 = out_in ? of_x : of_dz,
-                    .a_largest = out_in ? place_of_dz : place_of_x,
-                    .b_largest = out_in ? place_of_x : place_of_dz,
-                    .a_largest_known = out_in ? knows_dz : knows_x,
-                    .b_largest_known = out_in ? knows_x : knows_dz},
+                    .beta = dw.accumulate ? 1.0 : 0.0},
           .a = cut == 0 ? 1 : -1,
           .b = cut == 1 ? 1 : -1,
           .c = cut},
          options.slices.get());
   }
+  // In 8 bits.
+  static void weight_backward(const LinearOptions& options, const Codes& x, const Codes& dz,
+                              const GradientTarget& dw) {
+    const bool out_in = options.layout == WeightLayout::out_in;
+    kernels::Gemm product{.c = dw.view, .beta = dw.accumulate ? 1.0 : 0.0};
+    take_codes(product, out_in ? dz : x, true, out_in ? x : dz, false);
+    kernels::gemm(product, compute_stream());
+  }
 
   LinearOptions options_;
   std::vector<int64_t> parts_;
-  Largest x_largest_, weight_largest_;
+  Tensor x_scale_, weight_scale_;
+  bool saves_codes_ = false;
 };
 
 void check(const Tensor& x, const Weight& weight, const Weight& bias, int64_t in, int64_t out,
@@ -347,7 +439,11 @@ Tensor linear(const Tensor& x, const std::vector<LinearWeight>& parts,
           ", the result ", x.dtype(), shape);
   const bool activates = options.activation != Activation::none;
 
-  Largest x_largest, weight_largest;
+  bool weights_need = false;
+  for (const LinearWeight& part : parts) weights_need |= part.weight.requires_grad();
+  // Note [Codes of a layer]
+  const bool may_save_codes = options.fp8 && records && weights_need && !is_remade(x);
+  Codes of_x, of_weight;
   Tensor y = Tensor::empty(shape, x.dtype());
   Tensor z;
   if (records && activates) z = Tensor::empty(shape, x.dtype());
@@ -358,26 +454,27 @@ Tensor linear(const Tensor& x, const std::vector<LinearWeight>& parts,
     const ConstView x_rows = as_matrix("linear", ConstView(x.view()));
     const View y_rows = as_matrix("linear", y.view());
     const View z_rows = z.defined() ? as_matrix("linear", z.view()) : View();
-    const View w_largest = weight_largest.place(options.fp8 && records, true);
+    if (options.fp8) of_weight = encode(w.view(), Fp8::e4m3, out_in, !out_in);
     const auto make = [&](int64_t begin, int64_t count) {
-      const View largest = x_largest.place(options.fp8 && records, count == x_rows.dim(0));
-      gemm({.whole = {.a = x_rows.narrow(0, begin, count),
-                      .b = w.view(),
-                      .bias = b.view(),
-                      .activation_input = {},
-                      .addend = addend.defined() ? as_matrix("linear", ConstView(addend.view()))
-                                                 : ConstView(),
-                      .c = y_rows.narrow(0, begin, count),
-                      .pre_activation = z_rows ? z_rows.narrow(0, begin, count) : View(),
-                      .transpose_b = out_in,
-                      .beta = addend.defined() ? 1.0 : 0.0,
-                      .activation = options.activation,
-                      .a_fp8 = options.fp8 ? Fp8::e4m3 : Fp8::none,
-                      .b_fp8 = options.fp8 ? Fp8::e4m3 : Fp8::none,
-                      .a_largest = largest,
-                      .b_largest = w_largest,
-                      .a_largest_known = x_largest.find(largest),
-                      .b_largest_known = weight_largest.find(w_largest)},
+      kernels::Gemm product{
+          .a = x_rows.narrow(0, begin, count),
+          .b = w.view(),
+          .bias = b.view(),
+          .activation_input = {},
+          .addend = addend.defined() ? as_matrix("linear", ConstView(addend.view())) : ConstView(),
+          .c = y_rows.narrow(0, begin, count),
+          .pre_activation = z_rows ? z_rows.narrow(0, begin, count) : View(),
+          .transpose_b = out_in,
+          .beta = addend.defined() ? 1.0 : 0.0,
+          .activation = options.activation};
+      Codes of_part;
+      if (options.fp8) {
+        const bool is_whole = count == x_rows.dim(0);
+        of_part = encode(product.a, Fp8::e4m3, true, is_whole && may_save_codes);
+        take_codes(product, of_part, false, of_weight, out_in);
+        if (is_whole) of_x = of_part;
+      }
+      gemm({.whole = product,
             .a = by_inputs ? 1 : -1,
             .b = cut_of_weight(options),
             .c = by_inputs ? -1 : 1},
@@ -390,16 +487,16 @@ Tensor linear(const Tensor& x, const std::vector<LinearWeight>& parts,
     }
   }
   if (records) {
-    auto node = make_node<LinearNode>(options, std::move(outs), x_largest, weight_largest);
+    auto node = make_node<LinearNode>(options, std::move(outs));
+    const bool saves_codes = may_save_codes && of_x.scale.defined();
+    node->set_scales(of_x.scale, of_weight.scale, saves_codes);
     node->add_input(x);
     node->add_input(addend);
-    bool weights_need = false;
     for (const auto& [weight, bias] : parts) {
       node->add_weight(weight, x.requires_grad());
       node->add_weight(bias, false);
-      weights_need = weights_need || weight.requires_grad();
     }
-    node->save(weights_need ? x : Tensor());
+    node->save(!weights_need ? Tensor() : saves_codes ? LinearNode::saved_form(of_x) : x);
     node->save(z);
     node->set_output(y);
   }

@@ -34,8 +34,8 @@ struct LinearOptions {
   using InRows =
       std::function<void(const Tensor& y, const std::function<void(int64_t, int64_t)>& make)>;
   InRows in_rows{};
-  // Operands of the three products are rounded to 8 bits: x and the weight to e4m3, the gradient of
-  // the result to e5m2 (Note [Products of 8 bits] in kernels/gemm.h). x is bf16. Not with slices.
+  // The three products take codes of 8 bits: of x and the weight in e4m3, of the gradient of the
+  // result in e5m2 (Note [Products of 8 bits] in kernels/gemm.h). x is bf16. Not with slices.
   bool fp8 = false;
   // Added before the sum is rounded; shape and dtype of the result. Not with an activation, slices
   // or in_rows. Its gradient is that of the result.
@@ -55,7 +55,7 @@ struct LinearWeight {
 };
 // The layer whose weight is all of `parts`, one behind the other, as one product: [..., sum of
 // out_i]. Note [Weights side by side] in autograd/weight.h. Each weight gets its own gradient. Not
-// for slices and WeightLayout::in_out. With fp8 the parts have one scale, their gradients one each.
+// for slices and WeightLayout::in_out. In 8 bits the parts have one scale.
 Tensor linear(const Tensor& x, const std::vector<LinearWeight>& parts,
               const LinearOptions& options = {});
 

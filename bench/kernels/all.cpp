@@ -21,7 +21,7 @@ void add_embedding_benches(Registry& registry);
 void add_fill_benches(Registry& registry);
 void add_finite_norm_benches(Registry& registry);
 void add_flat_index_benches(Registry& registry);
-void add_fp8_round_benches(Registry& registry);
+void add_fp8_encode_benches(Registry& registry);
 void add_gather_rows_benches(Registry& registry);
 void add_gelu_benches(Registry& registry);
 void add_gemm_benches(Registry& registry);
@@ -62,7 +62,7 @@ Registry kernel_benches(Extent extent, const ModelShape& model, const FreeShape&
   add_fill_benches(registry);
   add_finite_norm_benches(registry);
   add_flat_index_benches(registry);
-  add_fp8_round_benches(registry);
+  add_fp8_encode_benches(registry);
   add_gather_rows_benches(registry);
   add_gelu_benches(registry);
   add_gemm_benches(registry);

@@ -7,6 +7,7 @@
 
 #include "bench/arrays.h"
 #include "bench/kernels/all.h"
+#include "kernels/fp8_encode.h"
 #include "kernels/gemm.h"
 #include "kernels/gemm_choice.h"
 
@@ -191,6 +192,66 @@ void add_kernels(Registry& registry, const Entry& gemm, const BenchedProduct& p,
   }
 }
 
+// A matrix as codes, and what they stand for.
+struct Encoded {
+  Array codes, scale, values;
+  Encoded(int64_t rows, int64_t cols, Fp8 fp8, uint64_t seed, StreamRef stream)
+      : codes({rows, cols}, DType::u8),
+        scale({kernels::kFp8ScaleNumel}, DType::f32),
+        values({rows, cols}, DType::bf16) {
+    const Array x = Array::uniform({rows, cols}, DType::bf16, -1, 1, seed);
+    kernels::fp8_encode({.x = x, .format = fp8, .codes = codes, .scale = scale}, stream);
+    kernels::fp8_decode({.codes = codes, .format = fp8, .scale = scale, .y = values}, stream);
+    stream->synchronize();
+  }
+};
+
+// The same product of codes: a [M, K] in e4m3, or, of a gradient, e5m2, and b [N, K] in e4m3.
+Instance make_of_codes(const BenchedProduct& p, Context& context) {
+  const StreamRef stream = context.compute();
+  const Fp8 format = std::string_view(p.pass) == "forward" ? Fp8::e4m3 : Fp8::e5m2;
+  const Encoded a(p.m, p.k, format, 1, stream), b(p.n, p.k, Fp8::e4m3, 2, stream);
+  const Array c({p.m, p.n}, DType::bf16);
+  const auto run = [=] {
+    kernels::gemm({.a = a.codes,
+                   .b = b.codes,
+                   .c = c,
+                   .transpose_b = true,
+                   .a_fp8 = format,
+                   .b_fp8 = Fp8::e4m3,
+                   .a_scale = a.scale,
+                   .b_scale = b.scale},
+                  stream);
+  };
+  const auto verify = [=] {
+    const int64_t rows = std::min<int64_t>(p.m, 16);
+    const Array wide_a = Array::converted(a.values.view().narrow(0, 0, rows), DType::f64);
+    const Array wide_b = Array::converted(b.values, DType::f64);
+    const Array expected({rows, p.n}, DType::f64);
+    kernels::gemm({.a = wide_a, .b = wide_b, .c = expected, .transpose_b = true},
+                  Context::current().compute());
+    // Tensor cores keep some 14 bits of a sum of 8 bits.
+    return Deviation{.relative_l2 = relative_l2({{c.view().narrow(0, 0, rows), expected}}),
+                     .tolerance = 0x1p-8};
+  };
+  return {.run = run, .verify = verify};
+}
+
+// Beside the product in bf16.
+void add_of_codes(Registry& registry, const Entry& gemm, const BenchedProduct& p) {
+  constexpr int64_t kUnit = 16;
+  if (p.after != nothing || p.beta != 0.0 || p.m % kUnit != 0 || p.n % kUnit != 0 ||
+      p.k % kUnit != 0)
+    return;
+  Entry entry = gemm;
+  entry.op = "gemm_fp8";
+  entry.cost.bytes_read = p.m * p.k + p.k * p.n;
+  entry.make = [p](Context& context) { return make_of_codes(p, context); };
+  entry.baseline = "bf16";
+  entry.make_baseline = gemm.make;
+  registry.add(entry);
+}
+
 }  // namespace
 
 void add_gemm_benches(Registry& registry) {
@@ -214,6 +275,7 @@ void add_gemm_benches(Registry& registry) {
       registry.add(entry);
       if (registry.extent() == Extent::gpu && is_16bit_float(dtype)) {
         add_kernels(registry, entry, p, dtype);
+        if (dtype == DType::bf16) add_of_codes(registry, entry, p);
       }
     }
   }

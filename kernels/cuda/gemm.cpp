@@ -9,7 +9,8 @@ namespace {
 
 // Our own kernel is 30 to 100 times slower than the library on large products.
 void note_own_product(const MatrixProduct& p, const char* why) {
-  note_of_device(str("the product ", p.m, " x ", p.k, " by ", p.k, " x ", p.n, " of ", p.dtype,
+  note_of_device(str("the product ", p.m, " x ", p.k, " by ", p.k, " x ", p.n, " of ",
+                     p.a_fp8 == Fp8::none ? name_of(p.dtype) : "8 bits",
                      p.c_dtype == p.dtype ? "" : str(" to ", p.c_dtype),
                      p.transpose_a ? ", the first transposed" : "",
                      p.transpose_b ? ", the second transposed" : "",
@@ -57,15 +58,6 @@ bool run_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream)
   if (answer.why_not != nullptr) note_own_product(p, answer.why_not);
   run_own_product(p, stream);
   return false;
-}
-
-bool run_fp8_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream) {
-  const LibraryAnswer answer = run_by_library(p, choose_gemm(p).proposal, workspace, stream);
-  if (!answer.done && answer.why_not != nullptr) {
-    note_of_device(str("the product ", p.m, " x ", p.k, " by ", p.k, " x ", p.n,
-                       " of 8 bits runs in bf16, with the same values: ", answer.why_not));
-  }
-  return answer.done;
 }
 
 }  // namespace zinc::kernels::cuda

@@ -26,28 +26,10 @@ inline int64_t workspace_bytes(const MatrixProduct& p) {
          (needs_f32_product(p) || needs_own_place(p) ? p.m * p.n * size_of(place) : int64_t{0});
 }
 
-// All extents > 0 but k; f32, bf16 and f16. `workspace` holds workspace_bytes(p), aligned to 256.
-// Queues the work. What the library does not take is one of the context's DeviceNotes. Whether sums
-// over k were made, too.
+// All extents > 0 but k; f32, bf16 and f16, or codes. `workspace` holds workspace_bytes(p), aligned
+// to 256. Queues the work. What the library does not take is one of the context's DeviceNotes.
+// Whether sums over k were made, too.
 bool run_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream);
-
-// fp8_round.cu: a matrix as codes of 8 bits, [rows, cols] or, transposed, [cols, rows], without
-// gaps.
-struct Fp8Encode {
-  ConstView x;  // [rows, cols] bf16, rows and cols > 0
-  Fp8 format = Fp8::e4m3;
-  bool transposed = false;
-  uint8_t* codes = nullptr;
-  float* largest = nullptr;  // of the magnitudes: found, or with is_known given
-  bool is_known = false;
-  float* unscale = nullptr;  // what a code's value is multiplied with
-};
-void fp8_encode(const Fp8Encode& args, StreamRef stream);
-// Whether the library and the current GPU multiply 8 bits. gemm_cublaslt.cpp, gemm_no_cublaslt.cpp.
-bool has_fp8_products();
-// The product of codes (p.a_fp8) by the library. False: it does not take it, which is one of the
-// context's DeviceNotes, and nothing was done. As run_product() else.
-bool run_fp8_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream);
 
 // gemm_kernel.cu: every product, one pass over c. Sums in the order of k.
 void run_own_product(const MatrixProduct& p, StreamRef stream);

@@ -251,11 +251,12 @@ Alignment alignment_of_all(const LibraryProduct& product, const Batches& batches
 
 }  // namespace
 
-bool has_fp8_products() { return compute_capability() >= 89; }
-
 LibraryAnswer run_library_product(const LibraryProduct& product, StreamRef stream) {
   const MatrixProduct& p = product.p;
   if (p.k == 0 || stream->kind() != StreamKind::cuda) return {};
+  if (p.a_fp8 != Fp8::none && compute_capability() < 89) {
+    return {.why_not = "tensor cores of 8 bits begin with compute capability 8.9"};
+  }
   auto& library = Context::current().slot<Library>();
   const Batches batches = batches_of(p);
   const bool in_place = product.d == p.addend;

@@ -1,8 +1,11 @@
-// Matrix products in f32: what cuBLASLt does not take, and all products on the emulator. A block of
+// Matrix products in f32: what cuBLASLt does not take, and all products on the emulator. Codes of
+// 8 bits are decoded as they are read. A block of
 // 64 threads computes a tile of 64 x 64 from slices of 32 of k in shared memory, each thread 8 x 8
 // of it; every element is the sum over k in order, so that bits depend on the values alone. Bytes
 // moved: a read once per 64 columns, b once per 64 rows; c once. What an epilogue does to the
 // result of cuBLASLt is a pass of its own, 16 bytes at a time: what it reads and writes once.
+#include <type_traits>
+
 #include "core/error.h"
 #include "kernels/cuda/gemm.h"
 #include "kernels/cuda/gemm_epilogue.h"
@@ -47,10 +50,11 @@ __device__ __forceinline__ void finish(const MatrixProduct& p, TC* c, const TC* 
 
 // Copies rows [row, row + 64) and k [first, first + 32) of op(A) (or of op(B) transposed) into
 // tile[k][row], zeros beyond the matrix. `k_is_row`: the stored rows run over k.
-template <class T>
+template <class T, class Read>
 __device__ __forceinline__ void load_slice(float (&tile)[kSlice][kTile], const T* from,
-                                           int64_t stride, bool k_is_row, int64_t row, int64_t rows,
-                                           int64_t first, int64_t k, int thread) {
+                                           const Read& read, int64_t stride, bool k_is_row,
+                                           int64_t row, int64_t rows, int64_t first, int64_t k,
+                                           int thread) {
   const int64_t rows_here = rows - row < kTile ? rows - row : kTile;
   const int64_t k_here = k - first < kSlice ? k - first : kSlice;
   for (int e = thread; e < kSlice * kTile; e += kThreads) {
@@ -59,14 +63,31 @@ __device__ __forceinline__ void load_slice(float (&tile)[kSlice][kTile], const T
     const int deep = k_is_row ? e / kTile : e % kSlice;
     float value = 0.0f;
     if (at < rows_here && deep < k_here) {
-      value = static_cast<float>(k_is_row ? from[(first + deep) * stride + row + at]
-                                          : from[(row + at) * stride + first + deep]);
+      value = read(k_is_row ? from[(first + deep) * stride + row + at]
+                            : from[(row + at) * stride + first + deep]);
     }
     tile[deep][at] = value;
   }
 }
 
-template <class T, class TC>
+struct AsStored {
+  __device__ AsStored(Fp8, const float*) {}
+  template <class T>
+  __device__ __forceinline__ float operator()(T value) const {
+    return static_cast<float>(value);
+  }
+};
+struct FromCode {
+  Fp8 format;
+  float unscale;
+  __device__ FromCode(Fp8 format, const float* unscale) : format(format), unscale(*unscale) {}
+  __device__ __forceinline__ float operator()(uint8_t code) const {
+    return fp8_value(format, code) * unscale;
+  }
+};
+
+// Stored: T, or uint8_t, codes that stand for T.
+template <class Stored, class T, class TC>
 __global__ void __launch_bounds__(kThreads)
     product_kernel(MatrixProduct p, int64_t batches, int64_t tiles_n) {
   ZINC_SHARED(float, a_tile, [kSlice][kTile]);
@@ -77,15 +98,17 @@ __global__ void __launch_bounds__(kThreads)
   const int my_row = thread / kSide * kEach;
   const int my_column = thread % kSide * kEach;
   const int64_t batch_step = gridDim.z;
+  using Read = std::conditional_t<std::is_same_v<Stored, T>, AsStored, FromCode>;
+  const Read read_a(p.a_fp8, p.a_unscale), read_b(p.b_fp8, p.b_unscale);
   for (int64_t batch = blockIdx.z; batch < batches; batch += batch_step) {
-    const T* a = static_cast<const T*>(p.a) + p.offset(batch, p.a_step);
-    const T* b = static_cast<const T*>(p.b) + p.offset(batch, p.b_step);
+    const auto* a = static_cast<const Stored*>(p.a) + p.offset(batch, p.a_step);
+    const auto* b = static_cast<const Stored*>(p.b) + p.offset(batch, p.b_step);
     TC* c = static_cast<TC*>(p.c) + p.offset(batch, p.c_step);
     const TC* addend = static_cast<const TC*>(p.addend) + p.offset(batch, p.c_step);
     float sum[kEach][kEach] = {};
     for (int64_t first = 0; first < p.k; first += kSlice) {
-      load_slice(a_tile, a, p.lda, p.transpose_a, row, p.m, first, p.k, thread);
-      load_slice(b_tile, b, p.ldb, !p.transpose_b, column, p.n, first, p.k, thread);
+      load_slice(a_tile, a, read_a, p.lda, p.transpose_a, row, p.m, first, p.k, thread);
+      load_slice(b_tile, b, read_b, p.ldb, !p.transpose_b, column, p.n, first, p.k, thread);
       __syncthreads();
       const int deep = p.k - first < kSlice ? static_cast<int>(p.k - first) : kSlice;
       for (int d = 0; d < deep; ++d) {
@@ -214,9 +237,14 @@ void run_own_product(const MatrixProduct& p, StreamRef stream) {
   const int64_t batches = p.batch();
   const dim3 grid(static_cast<unsigned>(tiles_m * tiles_n), 1,
                   static_cast<unsigned>(batches < kMaxBatches ? batches : kMaxBatches));
-  dispatch_product(p, [&]<class T, class TC>() {
-    launch(product_kernel<T, TC>, grid, dim3(kThreads), 0, stream, p, batches, tiles_n);
-  });
+  const auto multiply = [&]<class Stored, class T, class TC>() {
+    launch(product_kernel<Stored, T, TC>, grid, dim3(kThreads), 0, stream, p, batches, tiles_n);
+  };
+  if (p.a_fp8 != Fp8::none) {
+    if (p.c_dtype == DType::f32) return multiply.template operator()<uint8_t, bf16, float>();
+    return multiply.template operator()<uint8_t, bf16, bf16>();
+  }
+  dispatch_product(p, [&]<class T, class TC>() { multiply.template operator()<T, T, TC>(); });
 }
 
 void run_epilogue(const MatrixProduct& product_of, const float* product, int parts,

@@ -6,6 +6,4 @@ LibraryAnswer run_library_product(const LibraryProduct&, StreamRef) {
   return {.done = false, .why_not = "this build has no cuBLASLt"};
 }
 
-bool has_fp8_products() { return false; }
-
 }  // namespace zinc::kernels::cuda

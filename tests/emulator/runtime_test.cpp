@@ -63,9 +63,9 @@ TEST_F(EmulatedRuntime, NoSuchDevice_IsNamedWithTheCure) {
 }
 
 TEST_F(EmulatedRuntime, DeviceThatCannotDoTheWork_IsRefusedWithTheReason) {
-  const auto message = [](Device device, DType dtype) -> std::string {
+  const auto message = [](Device device, DType dtype, bool fp8 = false) -> std::string {
     try {
-      require_device(device, dtype);
+      require_device(device, dtype, fp8);
     } catch (const ConfigError& error) {
       return error.what();
     }
@@ -79,6 +79,9 @@ TEST_F(EmulatedRuntime, DeviceThatCannotDoTheWork_IsRefusedWithTheReason) {
   emulator::set_compute_capability(7);
   EXPECT_THAT(message(kGpu, DType::bf16), HasSubstr("does not compute in bf16"));
   EXPECT_EQ(message(kGpu, DType::f16), "");
+  emulator::set_compute_capability(8);
+  EXPECT_EQ(message(kGpu, DType::bf16), "");
+  EXPECT_THAT(message(kGpu, DType::bf16, true), HasSubstr("does not multiply 8 bits"));
   emulator::set_num_devices(0);
   EXPECT_THAT(message(kGpu, DType::f32), HasSubstr("no NVIDIA GPU is visible"));
 }

@@ -580,17 +580,45 @@ TEST(Plan, KernelsOfAStep_AddUpToTheirFlop) {
   EXPECT_NE(json_of(plan).find("\"kernels_per_step\""), std::string::npos);
 }
 
-// Two products take each of x, weight and gradient in 8 bits. The first of them reads it twice, for
-// its scale and for its rounding, the other once.
-TEST(Plan, ProductsInEightBits_FindAScaleOnce) {
-  const Case c{"", gpt2()};
+// A pass over x and one over the gradient make the codes of both products that take them; a weight
+// is encoded for each of its products. A scale is found once.
+TEST(Plan, ProductsInEightBits_EncodeOnce) {
+  constexpr int64_t kWidth = 64, kHidden = 128, kTokens = 2 * 64;
+  nn::LlamaConfig model;
+  model.vocab_size = 64;
+  model.max_positions = 64;
+  model.hidden_size = kWidth;
+  model.intermediate_size = kHidden;
+  model.num_layers = 1;
+  model.num_heads = 4;
+  model.num_kv_heads = 2;
+  Case c{"", {.config = model}};
   Config config = config_of(c);
   config.engine.precision.dtype = DType::bf16;
+  config.engine.batch = {.micro_batch = 2, .accumulation = 1};
   config.engine.fp8 = true;
-  const Plan plan = make_plan(c.model, config, {.seq = kSeq});
-  const auto rounding = std::ranges::find(plan.fullest.kernels, "fp8_round", &KernelFigures::name);
-  ASSERT_NE(rounding, plan.fullest.kernels.end());
-  EXPECT_EQ(2 * rounding->bytes_read, 3 * rounding->bytes_written);
+  const auto plan = [&](bool selective) {
+    config.engine.recompute.selective = selective;
+    return make_plan(c.model, config, {.seq = 64, .device = {.kind = DeviceKind::cuda}});
+  };
+  const Plan kept = plan(false);
+  const auto encoding = std::ranges::find(kept.fullest.kernels, "fp8_encode", &KernelFigures::name);
+  ASSERT_NE(encoding, kept.fullest.kernels.end());
+  // Widths of inputs and of results: q, k and v; o; gate and up; down.
+  constexpr int64_t kIn[] = {kWidth, kWidth, kWidth, kHidden},
+                    kOut[] = {2 * kWidth, kWidth, 2 * kHidden, kWidth};
+  int64_t read = 0, written = 0;
+  for (size_t i = 0; i < 4; ++i) {
+    read += (kIn[i] + kOut[i]) * kTokens * 4 + kIn[i] * kOut[i] * 6;
+    written += (kIn[i] + kOut[i]) * kTokens * 2 + kIn[i] * kOut[i] * 2;
+  }
+  EXPECT_EQ(encoding->bytes_read, read);
+  EXPECT_EQ(encoding->bytes_written, written);
+  const auto decodes = [](const Plan& plan) {
+    return std::ranges::count(plan.fullest.kernels, "fp8_decode", &KernelFigures::name);
+  };
+  EXPECT_EQ(decodes(kept), 0);
+  EXPECT_LT(plan(true).fullest.device_peak(), kept.fullest.device_peak());
 }
 
 // Bytes that kernels other than products and attention move for one layer on a GPU, in arrays of

@@ -1,6 +1,7 @@
-#include "kernels/fp8_round.h"
+#include "kernels/fp8_encode.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 
@@ -9,7 +10,7 @@
 
 namespace zinc::kernels::cpu {
 
-void fp8_round_lanes(const Fp8Round& args, int scale_exponent);
+void fp8_encode_lanes(const Fp8Encode& args, int scale_exponent);
 
 namespace {
 
@@ -36,11 +37,14 @@ float largest_magnitude(const ConstView& x) {
 
 }  // namespace
 
-void fp8_round(const Fp8Round& args) {
-  float& largest = *args.largest.data_as<float>();
-  if (!args.is_known) largest = args.x.numel() == 0 ? 0.0f : largest_magnitude(args.x);
-  if (args.x.numel() == 0) return;
-  fp8_round_lanes(args, fp8_scale_exponent(args.format, largest));
+void fp8_encode(const Fp8Encode& args) {
+  auto* const scale = args.scale.data_as<float>();
+  if (!args.is_known) {
+    scale[0] = args.x.numel() == 0 ? 0.0f : largest_magnitude(args.x);
+    scale[1] = power_of_two(-fp8_scale_exponent(args.format, scale[0]));
+  }
+  if (args.x.numel() == 0 || (!args.codes && !args.transposed)) return;
+  fp8_encode_lanes(args, fp8_scale_exponent(args.format, scale[0]));
 }
 
 }  // namespace zinc::kernels::cpu
