@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 #include <map>
@@ -414,8 +415,62 @@ void check_pipeline(std::span<const std::vector<PipelineOp>> orders, int64_t mic
   PipelineProof(orders, micro_batches).run();
 }
 
+namespace {
+
+// What ranks have to do: the most, then how unequal it is.
+using Load = std::pair<double, double>;
+
+Load load_of(const std::vector<int64_t>& first, const std::vector<double>& cost_before,
+             size_t ranks) {
+  std::vector<double> sums(ranks, 0.0);
+  for (size_t part = 0; part + 1 < first.size(); ++part) {
+    sums[part % ranks] += cost_before[static_cast<size_t>(first[part + 1])] -
+                          cost_before[static_cast<size_t>(first[part])];
+  }
+  double squares = 0.0;
+  for (const double sum : sums) squares += sum * sum;
+  return {std::ranges::max(sums), squares};
+}
+
+// Loads that differ by rounding alone are equal.
+bool is_less(const Load& a, const Load& b) {
+  constexpr double kRounding = 1e-9;
+  if (std::abs(a.first - b.first) > kRounding * b.first) return a.first < b.first;
+  return a.second < b.second * (1.0 - kRounding);
+}
+
+// No part may cost more than `most`.
+void even_ranks(std::vector<int64_t>& first, const std::vector<double>& cost_before,
+                const std::vector<int64_t>& counted_before, size_t ranks, double most) {
+  const auto may_be = [&](const std::vector<int64_t>& cut, size_t part) {
+    const auto begin = static_cast<size_t>(cut[part]), end = static_cast<size_t>(cut[part + 1]);
+    return begin < end && counted_before[end] > counted_before[begin] &&
+           cost_before[end] - cost_before[begin] <= most * (1.0 + 1e-9);
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    Load least = load_of(first, cost_before, ranks);
+    std::vector<int64_t> best = first;
+    for (size_t part = 1; part + 1 < first.size(); ++part) {
+      for (const int64_t step : {-1, 1}) {
+        std::vector<int64_t> cut = first;
+        cut[part] += step;
+        if (!may_be(cut, part - 1) || !may_be(cut, part)) continue;
+        const Load load = load_of(cut, cost_before, ranks);
+        if (!is_less(load, least)) continue;
+        least = load;
+        best = std::move(cut);
+        moved = true;
+      }
+    }
+    first = std::move(best);
+  }
+}
+
+}  // namespace
+
 std::vector<int64_t> cut_evenly(std::span<const double> costs, const std::vector<bool>& counts,
-                                int parts) {
+                                int parts, int ranks) {
   const size_t n = costs.size();
   bug_check(
       counts.size() == n && parts >= 1 && std::count(counts.begin(), counts.end(), true) >= parts,
@@ -446,6 +501,9 @@ std::vector<int64_t> cut_evenly(std::span<const double> costs, const std::vector
   std::vector<int64_t> first(num_parts + 1, static_cast<int64_t>(n));
   for (size_t k = num_parts; k > 0; --k) {
     first[k - 1] = static_cast<int64_t>(from[k][static_cast<size_t>(first[k])]);
+  }
+  if (ranks < parts) {
+    even_ranks(first, cost_before, counted_before, static_cast<size_t>(ranks), best[num_parts][n]);
   }
   return first;
 }

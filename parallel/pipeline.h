@@ -88,9 +88,10 @@ void check_pipeline(std::span<const std::vector<PipelineOp>> orders, int64_t mic
 
 // Cuts a row of items into `parts` without a gap so that the most expensive part costs least; each
 // has an item that counts. Of cuts that are equal in that, the one whose parts end earliest from
-// the back. Gives the first item of each part, and the number of items behind them. There are at
-// least as many items that count as parts.
+// the back; where parts are dealt to fewer `ranks` in turn, its ends then move until no move of one
+// of them gives the rank with the most to do less. Gives the first item of each part, and the
+// number of items behind them. There are at least as many items that count as parts.
 std::vector<int64_t> cut_evenly(std::span<const double> costs, const std::vector<bool>& counts,
-                                int parts);
+                                int parts, int ranks);
 
 }  // namespace zinc::parallel

@@ -215,11 +215,23 @@ TEST(PipelineOrder, OfSeveralParts_NeedsFullRounds) {
 TEST(PipelineCut, MakesTheMostExpensivePartCheapest) {
   const std::vector<double> costs{5, 1, 1, 1, 1, 1, 6};
   const std::vector<bool> blocks{false, true, true, true, true, true, false};
-  EXPECT_THAT(cut_evenly(costs, blocks, 1), ElementsAre(0, 7));
-  EXPECT_THAT(cut_evenly(costs, blocks, 2), ElementsAre(0, 4, 7));
+  EXPECT_THAT(cut_evenly(costs, blocks, 1, 1), ElementsAre(0, 7));
+  EXPECT_THAT(cut_evenly(costs, blocks, 2, 2), ElementsAre(0, 4, 7));
   // The first and the last need a block too.
-  EXPECT_THAT(cut_evenly(costs, blocks, 3), ElementsAre(0, 2, 5, 7));
-  EXPECT_THAT(cut_evenly(costs, blocks, 5), ElementsAre(0, 2, 3, 4, 5, 7));
+  EXPECT_THAT(cut_evenly(costs, blocks, 3, 3), ElementsAre(0, 2, 5, 7));
+  EXPECT_THAT(cut_evenly(costs, blocks, 5, 5), ElementsAre(0, 2, 3, 4, 5, 7));
+}
+
+// Parts 0 and 2 are rank 0's. Both have a most expensive part of 3, and the first cut from the back
+// would be 0, 2, 3, 6: with 6 for rank 0, and 4 for the other.
+TEST(PipelineCut, OfRanksWithSeveralParts_GivesThemAsMuch) {
+  for (const double unit : {1.0, 0.1, 1.0 / 3.0}) {
+    std::vector<double> costs{2, 1, 1, 1, 1, 1, 1, 2};
+    for (double& cost : costs) cost *= unit;
+    const std::vector<bool> blocks{false, true, true, true, true, true, true, false};
+    EXPECT_THAT(cut_evenly(costs, blocks, 4, 2), ElementsAre(0, 2, 4, 6, 8)) << unit;
+    EXPECT_THAT(cut_evenly(costs, blocks, 4, 4), ElementsAre(0, 2, 3, 6, 8)) << unit;
+  }
 }
 
 }  // namespace pipeline_order_test

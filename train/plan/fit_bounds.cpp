@@ -196,7 +196,7 @@ std::vector<int64_t> FitBounds::blocks_by_rank(const FitCandidate& c, const Slic
   costs.push_back(std::max(slice.flops.rest, 0.0));
   counts.push_back(false);
   const int parts = c.pipe * c.pipeline().parts;
-  const std::vector<int64_t> first = parallel::cut_evenly(costs, counts, parts);
+  const std::vector<int64_t> first = parallel::cut_evenly(costs, counts, parts, c.pipe);
   std::vector<int64_t> blocks(static_cast<size_t>(c.pipe));
   for (size_t p = 0; p + 1 < first.size(); ++p) {
     blocks[p % blocks.size()] += std::min(first[p + 1], all) - std::min(first[p], all);

@@ -199,7 +199,7 @@ std::vector<double> PipelineCut::costs(const std::vector<Use>& uses, const Pipel
 void PipelineCut::cut(const std::vector<double>& costs, const std::vector<Use>& uses, int parts) {
   std::vector<bool> is_block;
   for (int64_t i = 0; i < staged_.num_stages(); ++i) is_block.push_back(staged_.is_block(i));
-  first_ = parallel::cut_evenly(costs, is_block, size_ * parts);
+  first_ = parallel::cut_evenly(costs, is_block, size_ * parts, size_);
   for (int i = 0; i < parts; ++i) parts_.push_back(make_part(i * size_ + rank_));
   place_parameters(uses);
 }
