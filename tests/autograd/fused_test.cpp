@@ -210,6 +210,7 @@ TEST_F(Fused, LinearOf8Bits_MultipliesRoundedOperands) {
     for (size_t i = 0; i < got.size(); ++i) {
       EXPECT_LE(off(got[i], in_8[i]), 0x1p-8) << i;
       EXPECT_GT(off(got[i], in_16[i]), 0x1p-7) << i;
+      EXPECT_LE(off(got[i], in_16[i]), 0x1p-3) << i;
       EXPECT_GT(off(got[i], other[i]), 0x1p-7) << i;
     }
   }
