@@ -201,11 +201,12 @@ void check_codes(const Gemm& args) {
   require_same_device("gemm", {args.a, args.a_scale, args.b_scale});
 }
 
-// What tensor cores of 8 bits multiply, and this library's kernel for a GPU without them.
+// Whether codes are multiplied as they are: by tensor cores, or by our own kernel on the emulator.
 bool takes_codes(const Gemm& args, const MatrixProduct& p) {
   constexpr int64_t kUnit = 16;
-  return reads_codes_by_rows(p.device) && !args.transpose_a && args.transpose_b && p.m % kUnit == 0 &&
-         p.n % kUnit == 0 && p.k % kUnit == 0 && p.lda % kUnit == 0 && p.ldb % kUnit == 0;
+  return reads_codes_by_rows(p.device) && !args.transpose_a && args.transpose_b &&
+         p.m % kUnit == 0 && p.n % kUnit == 0 && p.k % kUnit == 0 && p.lda % kUnit == 0 &&
+         p.ldb % kUnit == 0;
 }
 
 // Codes in bf16; workspace is the stream's.

@@ -38,8 +38,9 @@ enum class Activation : uint8_t {
 // Note [Products of 8 bits]
 // a and b may be codes (kernels/fp8_encode.h). Tensor cores of 8 bits take them where every extent
 // is a multiple of 16, a is stored as it is and b transposed: sums run along the rows of both,
-// which is why a matrix is encoded in two forms. What is neither on such a device nor of this kind
-// is decoded to bf16 first, into workspace: the same values, so that an experiment needs no GPU.
+// which is why a matrix is encoded in two forms. Codes on other devices, and other products of
+// them, are decoded to bf16 first, into workspace: the same values, so that an experiment needs no
+// GPU.
 struct Gemm {
   ConstView a;     // [M, K], with transpose_a [K, M]; f64 | f32 | bf16 | f16, or codes
   ConstView b;     // [K, N], with transpose_b [N, K]; dtype of a

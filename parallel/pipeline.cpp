@@ -432,9 +432,9 @@ Load load_of(const std::vector<int64_t>& first, const std::vector<double>& cost_
   return {std::ranges::max(sums), squares};
 }
 
-// Loads that differ by rounding alone are equal.
+constexpr double kRounding = 1e-9;  // costs that differ by no more of themselves are equal
+
 bool is_less(const Load& a, const Load& b) {
-  constexpr double kRounding = 1e-9;
   if (std::abs(a.first - b.first) > kRounding * b.first) return a.first < b.first;
   return a.second < b.second * (1.0 - kRounding);
 }
@@ -445,7 +445,7 @@ void even_ranks(std::vector<int64_t>& first, const std::vector<double>& cost_bef
   const auto may_be = [&](const std::vector<int64_t>& cut, size_t part) {
     const auto begin = static_cast<size_t>(cut[part]), end = static_cast<size_t>(cut[part + 1]);
     return begin < end && counted_before[end] > counted_before[begin] &&
-           cost_before[end] - cost_before[begin] <= most * (1.0 + 1e-9);
+           cost_before[end] - cost_before[begin] <= most * (1.0 + kRounding);
   };
   for (bool moved = true; moved;) {
     moved = false;

@@ -13,6 +13,7 @@
 #include "autograd/mode.h"
 #include "autograd/recompute.h"
 #include "autograd/remade.h"
+#include "core/device_checks.h"
 #include "core/error.h"
 #include "kernels/attention_library.h"
 #include "kernels/gemm_choice.h"
@@ -370,7 +371,10 @@ class SharedModel {
       parallel::share_sequence(model, sequence_.get());
       parallel::share_tokens(model, tensor_ != nullptr && config.tensor_sequence_parallel);
       parallel::share_layers(model, tensor_.get());
-      if (fp8_) nn::use_fp8(model);
+      if (fp8_) {
+        require_device(Context::current().device(), DType::bf16, /*fp8=*/true);
+        nn::use_fp8(model);
+      }
     } catch (...) {
       end();
       throw;

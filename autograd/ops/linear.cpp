@@ -82,6 +82,11 @@ Codes encode(const ConstView& matrix, Fp8 format, bool plain, bool transposed,
   return codes;
 }
 
+// The form that the gradient of a weight takes, whose sum runs over rows.
+Tensor Codes::*form_for_weights(const Device& device) {
+  return kernels::reads_codes_by_rows(device) ? &Codes::transposed : &Codes::plain;
+}
+
 // The product op(a) op(b) of codes, in the place of its operands.
 void take_codes(kernels::Gemm& product, const Codes& a, bool transpose_a, const Codes& b,
                 bool transpose_b) {
@@ -120,10 +125,6 @@ class LinearNode final : public Node {
     weight_scale_ = weight;
     saves_codes_ = saves_codes;
   }
-  // What the weight's gradient takes of codes of x.
-  static Tensor saved_form(const Codes& codes) {
-    return codes.transposed.defined() ? codes.transposed : codes.plain;
-  }
   // The numbers of weight and bias of a part.
   static int weight_of(size_t part) { return 2 * static_cast<int>(part); }
   static int bias_of(size_t part) { return weight_of(part) + 1; }
@@ -150,15 +151,15 @@ class LinearNode final : public Node {
     if (needs_weights(pass)) pass.prepare_saved(0);
     // Where weights wait for ranks, those get dx as soon as they can; where dz is under way, dx is
     // made of the rows that are here.
-    const bool begins_with_input = pass.hides_weights() || rows.num_parts > 0;
     const bool is_under_way = rows.num_parts > 0;
+    const bool begins_with_input = pass.hides_weights() || is_under_way;
+    const auto codes_of_dz = [&](bool plain, bool transposed) {
+      return encode(as_matrix("linear", ConstView(dz.view())), Fp8::e5m2, plain, transposed);
+    };
     Codes codes;
-    if (options_.fp8 && !is_under_way) codes = codes_of(dz, pass.needs(0), needs_weights(pass));
-    if (begins_with_input) {
-      give_input_gradient(pass, dz, codes, std::exchange(rows, {}));
-      codes = for_weights(std::move(codes));
-    }
-    if (options_.fp8 && is_under_way && needs_weights(pass)) codes = codes_of(dz, false, true);
+    if (options_.fp8 && !is_under_way) codes = codes_of_dz(pass.needs(0), needs_weights(pass));
+    if (begins_with_input) give_input_gradient(pass, dz, codes, std::exchange(rows, {}));
+    if (options_.fp8 && is_under_way && needs_weights(pass)) codes = codes_of_dz(false, true);
     give_weight_gradients(pass, dz, codes);
     codes.transposed = {};
     if (!begins_with_input) give_input_gradient(pass, std::move(dz), std::move(codes), {});
@@ -185,73 +186,54 @@ class LinearNode final : public Node {
     return false;
   }
 
-  static Codes codes_of(const Tensor& dz, bool plain, bool transposed) {
-    return encode(as_matrix("linear", ConstView(dz.view())), Fp8::e5m2, plain, transposed);
-  }
-
   void give_weight_gradients(BackwardPass& pass, const Tensor& dz, const Codes& codes) {
+    const auto form = form_for_weights(dz.device());
     Tensor x;
+    Codes x_codes;
     int64_t first = 0;
     for (size_t part = 0; part < parts_.size(); ++part) {
-      const int64_t count = parts_[part];
+      const int weight = weight_of(part), bias = bias_of(part);
       const auto of_part = [&](const Tensor& all, int dim) {
-        return !all.defined() || parts_.size() == 1 ? all : all.narrow_view(dim, first, count);
+        return parts_.size() == 1 ? all : all.narrow_view(dim, first, parts_[part]);
       };
-      const Codes mine{.format = codes.format,
-                       .plain = of_part(codes.plain, -1),
-                       .transposed = of_part(codes.transposed, 0),
-                       .scale = codes.scale};
-      give_weight_gradient(pass, part, of_part(dz, -1), for_weights(mine), x);
-      first += count;
-    }
-  }
-  // Without the form that only the other product takes.
-  static Codes for_weights(Codes codes) {
-    if (codes.transposed.defined()) codes.plain = {};
-    return codes;
-  }
-  // Of one part, whose columns of dz are here. x: what the product takes of the input, for all
-  // parts; taken for the first of them.
-  void give_weight_gradient(BackwardPass& pass, size_t part, const Tensor& dz, const Codes& codes,
-                            Tensor& x) {
-    const int weight = weight_of(part), bias = bias_of(part);
-    // The product that makes the weight's gradient makes the bias's beside it.
-    GradientTarget db;
-    if (pass.weight_needs(weight) && pass.weight_needs(bias) && options_.slices == nullptr &&
-        !options_.fp8 && pass.makes_at_once(weight) && pass.makes_at_once(bias)) {
-      db = pass.weight_gradient(bias);
-    } else if (pass.weight_needs(bias)) {
-      pass.make_weight_gradient(bias, [dz, options = options_](const GradientTarget& db) {
-        bias_backward(options, dz, db);
-      });
-    }
-    if (!pass.weight_needs(weight)) return;
-    if (!x.defined()) x = options_.fp8 ? take_codes_of_x(pass) : pass.take_saved(0);
-    Tensor mine = part + 1 == parts_.size() ? std::move(x) : x;
-    if (options_.fp8) {
-      pass.make_weight_gradient(
-          weight, [codes, of_x = codes_of_x(std::move(mine)), options = options_](
-                      const GradientTarget& dw) { weight_backward(options, of_x, codes, dw); });
-      return;
-    }
-    pass.make_weight_gradient(
-        weight, [dz, x = std::move(mine), db, options = options_](const GradientTarget& dw) {
-          weight_backward(options, x, dz, dw, db);
+      const Tensor mine = of_part(dz, -1);
+      // The product that makes the weight's gradient makes the bias's beside it.
+      GradientTarget db;
+      if (pass.weight_needs(weight) && pass.weight_needs(bias) && options_.slices == nullptr &&
+          !options_.fp8 && pass.makes_at_once(weight) && pass.makes_at_once(bias)) {
+        db = pass.weight_gradient(bias);
+      } else if (pass.weight_needs(bias)) {
+        pass.make_weight_gradient(bias, [mine, options = options_](const GradientTarget& db) {
+          bias_backward(options, mine, db);
         });
+      }
+      if (pass.weight_needs(weight) && options_.fp8) {
+        if (!x_codes.scale.defined()) x_codes = take_codes_of_x(pass);
+        Codes dz_codes{.format = codes.format, .scale = codes.scale};
+        dz_codes.*form = of_part(codes.*form, form == &Codes::transposed ? 0 : -1);
+        pass.make_weight_gradient(
+            weight, [x_codes, dz_codes, options = options_](const GradientTarget& dw) {
+              weight_backward(options, x_codes, dz_codes, dw);
+            });
+      } else if (pass.weight_needs(weight)) {
+        if (!x.defined()) x = pass.take_saved(0);
+        pass.make_weight_gradient(weight,
+                                  [mine, x, db, options = options_](const GradientTarget& dw) {
+                                    weight_backward(options, x, mine, dw, db);
+                                  });
+      }
+      first += parts_[part];
+    }
   }
 
-  Tensor take_codes_of_x(BackwardPass& pass) {
-    const Tensor x = pass.take_saved(0);
-    if (saves_codes_) return x;
-    const Codes codes =
-        encode(as_matrix("linear", ConstView(x.view())), Fp8::e4m3, false, true, x_scale_);
-    x_scale_ = codes.scale;
-    return saved_form(codes);
-  }
-  Codes codes_of_x(Tensor form) const {
+  // In the form for weights.
+  Codes take_codes_of_x(BackwardPass& pass) {
+    const Tensor saved = pass.take_saved(0);
+    if (!saves_codes_) {
+      return encode(as_matrix("linear", ConstView(saved.view())), Fp8::e4m3, false, true, x_scale_);
+    }
     Codes codes{.format = Fp8::e4m3, .scale = x_scale_};
-    (kernels::reads_codes_by_rows(form.device()) ? codes.transposed : codes.plain) =
-        std::move(form);
+    codes.*form_for_weights(saved.device()) = saved;
     return codes;
   }
 
@@ -496,7 +478,7 @@ Tensor linear(const Tensor& x, const std::vector<LinearWeight>& parts,
       node->add_weight(weight, x.requires_grad());
       node->add_weight(bias, false);
     }
-    node->save(!weights_need ? Tensor() : saves_codes ? LinearNode::saved_form(of_x) : x);
+    node->save(!weights_need ? Tensor() : saves_codes ? of_x.*form_for_weights(x.device()) : x);
     node->save(z);
     node->set_output(y);
   }

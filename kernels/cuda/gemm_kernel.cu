@@ -1,9 +1,9 @@
-// Matrix products in f32: what cuBLASLt does not take, and all products on the emulator. Codes of
-// 8 bits are decoded as they are read. A block of
+// Matrix products in f32: what cuBLASLt does not take, and all products on the emulator. A block of
 // 64 threads computes a tile of 64 x 64 from slices of 32 of k in shared memory, each thread 8 x 8
-// of it; every element is the sum over k in order, so that bits depend on the values alone. Bytes
-// moved: a read once per 64 columns, b once per 64 rows; c once. What an epilogue does to the
-// result of cuBLASLt is a pass of its own, 16 bytes at a time: what it reads and writes once.
+// of it; every element is the sum over k in order, so that bits depend on the values alone. Codes
+// of 8 bits are decoded as they are read. Bytes moved: a read once per 64 columns, b once per 64
+// rows; c once. What an epilogue does to the result of cuBLASLt is a pass of its own, 16 bytes at a
+// time: what it reads and writes once.
 #include <type_traits>
 
 #include "core/error.h"

@@ -363,5 +363,29 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
   }
 }
 
+#if defined(ZINC_CUDA_EMULATED)
+// The compute capability of an A100 has no products of 8 bits.
+TEST(GpuEngine, EightBits_AreRefusedWhereNoTensorCoresTakeThem) {
+  const auto message = [](int major) -> std::string {
+    emulator::set_compute_capability(major);
+    std::string said;
+    comm::run_local_ranks(1, {.device = kGpu, .num_threads = 1}, [&](comm::World& world) {
+      const auto model = zero::test::make_tiny_model(Family::gpt2);
+      zero::EngineConfig config = config_of({.dtype = DType::bf16}, 0);
+      config.fp8 = true;
+      try {
+        zero::Engine engine(*model, config, world);
+      } catch (const ConfigError& error) {
+        said = error.what();
+      }
+    });
+    emulator::set_compute_capability(9);
+    return said;
+  };
+  EXPECT_EQ(message(9), "");
+  EXPECT_NE(message(8).find("does not multiply 8 bits"), std::string::npos);
+}
+#endif
+
 }  // namespace gpu_cuda_test
 }  // namespace zinc

@@ -580,19 +580,23 @@ TEST(Plan, KernelsOfAStep_AddUpToTheirFlop) {
   EXPECT_NE(json_of(plan).find("\"kernels_per_step\""), std::string::npos);
 }
 
+ModelConfigFile small_llama(int64_t features, int64_t hidden, int64_t layers, int64_t kv_heads) {
+  nn::LlamaConfig config;
+  config.vocab_size = 64;
+  config.max_positions = 64;
+  config.hidden_size = features;
+  config.intermediate_size = hidden;
+  config.num_layers = layers;
+  config.num_heads = 4;
+  config.num_kv_heads = kv_heads;
+  return {.config = config};
+}
+
 // A pass over x and one over the gradient make the codes of both products that take them; a weight
 // is encoded for each of its products. A scale is found once.
 TEST(Plan, ProductsInEightBits_EncodeOnce) {
   constexpr int64_t kWidth = 64, kHidden = 128, kTokens = 2 * 64;
-  nn::LlamaConfig model;
-  model.vocab_size = 64;
-  model.max_positions = 64;
-  model.hidden_size = kWidth;
-  model.intermediate_size = kHidden;
-  model.num_layers = 1;
-  model.num_heads = 4;
-  model.num_kv_heads = 2;
-  Case c{"", {.config = model}};
+  Case c{"", small_llama(kWidth, kHidden, 1, 2)};
   Config config = config_of(c);
   config.engine.precision.dtype = DType::bf16;
   config.engine.batch = {.micro_batch = 2, .accumulation = 1};
@@ -670,17 +674,7 @@ TEST(Plan, PassesOverActivations_OfALayer) {
   passes["gemm_epilogue"] = 20;
   passes["reduce"] = 9;
   EXPECT_EQ(passes_of_a_layer(gpt2_of, 768), passes);
-  const auto llama_of = [](int64_t layers) {
-    nn::LlamaConfig config;
-    config.vocab_size = 64;
-    config.max_positions = 64;
-    config.hidden_size = 256;
-    config.intermediate_size = 1024;
-    config.num_layers = layers;
-    config.num_heads = 4;
-    config.num_kv_heads = 1;
-    return ModelConfigFile{.config = config};
-  };
+  const auto llama_of = [](int64_t layers) { return small_llama(256, 1024, layers, 1); };
   // Likewise the gradients of silu(gate) * up, of 4 x 256 features.
   passes = {{"rmsnorm", 4}, {"rotary", 5}, {"swiglu", 12}, {"rmsnorm_backward", 8}};
   EXPECT_EQ(passes_of_a_layer(llama_of, 256, kernels::WgmmaUse::always), passes);
@@ -692,15 +686,7 @@ TEST(Plan, PassesOverActivations_OfALayer) {
 // ends within a chunk, the next one does not lie behind it.
 TEST(Plan, WeightsOfOneProduct_AreTakenWhereTheyLie) {
   const auto copied = [](int64_t features, int stage, DeviceKind device) {
-    nn::LlamaConfig model;
-    model.vocab_size = 64;
-    model.max_positions = 64;
-    model.hidden_size = features;
-    model.intermediate_size = 2 * features;
-    model.num_layers = 2;
-    model.num_heads = 4;
-    model.num_kv_heads = 2;
-    Case c{"", {.config = model}, stage, 2};
+    Case c{"", small_llama(features, 2 * features, 2, 2), stage, 2};
     Config config = config_of(c);
     const Plan plan = make_plan(
         c.model, config, {.world = 2, .seq = kSeq, .device = {.kind = device}, .backend = "local"});
