@@ -65,7 +65,8 @@ void Parameter::set_initializer(const Initializer& initializer) {
   initializer_ = initializer;
 }
 
-void Parameter::set_source(ParameterSource& source) {
+void Parameter::set_source(ParameterSource& source, ParameterIndex index) {
+  index_ = index;
   if (source_ == &source) return;
   drop_data();
   source_ = &source;

@@ -136,6 +136,13 @@ class ParameterSource {
   virtual void release(Parameter& parameter) noexcept = 0;
 };
 
+// Where a source of many parameters finds one of them; the numbers are the source's own.
+struct ParameterIndex {
+  int group = 0;
+  int position = 0;  // in the group
+  friend bool operator==(const ParameterIndex&, const ParameterIndex&) = default;
+};
+
 // Declared by a module; identity is the address (neither copyable nor movable).
 class Parameter {
  public:
@@ -176,8 +183,9 @@ class Parameter {
   // The source that serves this parameter; the resident one by default. Changing it drops resident
   // values and gradients.
   ParameterSource& source() const { return *source_; }
-  void set_source(ParameterSource& source);
-  void reset_source();  // back to the resident one
+  void set_source(ParameterSource& source, ParameterIndex index = {});
+  ParameterIndex index() const { return index_; }  // under that source
+  void reset_source();                             // back to the resident one
 
   // --- What the resident source keeps. Absent under any other source: data() then throws.
   // Materialises on first use by the initialiser, with the current context's seed and device. Its
@@ -213,6 +221,7 @@ class Parameter {
   bool decays_;
   std::optional<BlockFormat> block_format_;
   ParameterSource* source_;
+  ParameterIndex index_;
   std::optional<Tensor> data_;
   std::optional<Tensor> grad_;
   std::string loss_of_data_;

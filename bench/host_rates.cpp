@@ -5,10 +5,10 @@
 
 #include "bench/device_clock.h"
 #include "bench/samples.h"
+#include "core/host_stream.h"
 #include "core/transfer.h"
 #include "kernels/adamw.h"
 #include "kernels/fill.h"
-#include "zero/tiers/host_stream.h"
 
 namespace zinc::bench {
 namespace {
@@ -37,13 +37,13 @@ double copy_rate(Context& context, Tier from, Tier to, const HostRateOptions& op
 double update_rate(Context& context, const HostRateOptions& options) {
   constexpr int64_t kBytesPerElement = 4 * 4 + 2;  // four arrays of f32, the model's copy
   const int64_t numel = options.bytes / kBytesPerElement;
-  const StreamRef stream = zero::host_stream(context);
+  const StreamRef stream = host_stream(context);
   std::array<Block, 5> blocks;
   std::array<View, 5> arrays;
   for (size_t i = 0; i < blocks.size(); ++i) {
     const DType dtype = i == 4 ? DType::bf16 : DType::f32;
     blocks[i] = context.allocate(numel * size_of(dtype), Label::staging, Tier::pinned_host);
-    arrays[i] = zero::host_memory(
+    arrays[i] = host_memory(
         View(blocks[i].data(), dtype, Shape{numel}, context.device(), Tier::pinned_host));
     kernels::fill({.y = arrays[i]}, stream);
   }

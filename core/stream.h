@@ -130,4 +130,9 @@ class StreamRef {
   Stream* stream_;
 };
 
+// Work that is issued to `later` from now on runs after all work that was issued to `earlier`.
+inline void order(StreamRef earlier, StreamRef later) {
+  if (later != earlier) later->wait(earlier->record());
+}
+
 }  // namespace zinc

@@ -42,7 +42,7 @@ struct Update {
   View weights;        // [n] f32 | f64 master weights, updated in place
   ConstView gradient;  // [n] f32 | bf16 | f16 (f64 with f64), unscaled sum
   std::array<View, kMaxOptimizerStates> states;  // [n], as many and of the dtype that states() says
-  View model_weights;                            // [n] bf16 | f16 copy of the result; may be absent
+  View model_weights;  // [n] any float dtype: a copy of the result; may be absent
   ConstView factor;  // [1] f32 on the device: multiplies the gradient (1 / loss scale, count, clip)
   ConstView skip;    // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
   // [num_scalars()] f32 on the device, may be absent: the result of scalars(). Hyper-parameters and

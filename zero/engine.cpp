@@ -434,7 +434,7 @@ class Engine::Impl {
                                                        ReduceAlgorithm::native
                                                    ? comm::ReduceAlgorithm::native
                                                    : comm::ReduceAlgorithm::ordered);
-    for (nn::Parameter* parameter : model.parameters()) parameter->set_source(runner_);
+    serve(model, groups_, runner_);
     after_step_ = std::move(options.after_step);
   }
 
@@ -541,15 +541,12 @@ class Engine::Impl {
     require_trained_in_pipeline(parameter);
     activity_ = "reduction of the gradients";
     const double divisor = step_.end_gradients();
-    strategy_.step->settle_gradients();
+    strategy_.update->settle_gradients();
     const Tensor values = host_tensor(parameter);
     if (!is_here(parameter)) return whole_of(parameter, on_all_stages(parameter, values));
     strategy_.weights->read_owned(
-        runner_.table().at(parameter),
-        [this](const ShardGroup& group, const Segment&, Range range) {
-          return strategy_.gradients->gradient(group.index(), range);
-        },
-        flat(values));
+        index_of(parameter, groups_),
+        [this](const Slice& slice) { return strategy_.gradients->gradient(slice); }, flat(values));
     kernels::scale({.x = flat(values), .factor = 1.0 / divisor, .y = flat(values)},
                    context_.compute());
     const Tensor whole = whole_of(parameter, on_all_stages(parameter, values));
@@ -665,10 +662,10 @@ class Engine::Impl {
       const int index = optimizer_->state_index(*state);
       require_trained_in_pipeline(parameter);
       if (is_here(parameter)) {
-        strategy_.weights->read_state(runner_.table().at(parameter), index, flat(values));
+        strategy_.weights->read_state(index_of(parameter, groups_), index, flat(values));
       }
     } else if (is_here(parameter)) {
-      strategy_.weights->read_master(runner_.table().at(parameter), flat(values));
+      strategy_.weights->read_master(index_of(parameter, groups_), flat(values));
     }
     return on_all_stages(parameter, values);
   }
@@ -697,7 +694,7 @@ class Engine::Impl {
     if (!is_here(parameter)) return;
     const Tensor here =
         parameter.slice() ? parallel::part_of(*parameter.slice(), values) : values.clone();
-    strategy_.weights->write_master(runner_.table().at(parameter), flat(here));
+    strategy_.weights->write_master(index_of(parameter, groups_), flat(here));
   }
 
   void read_own(Own what, const TakeOwn& take, bool hold) {

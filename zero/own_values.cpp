@@ -6,7 +6,6 @@
 #include "core/error.h"
 #include "core/transfer.h"
 #include "zero/group/weight_loading.h"
-#include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {
 namespace {

@@ -8,45 +8,30 @@
 namespace zinc::zero {
 namespace {
 
-// As WeightStore::slices() has them on each rank.
-std::vector<std::vector<OwnedRange>> owned_ranges(const std::vector<ShardGroup>& groups,
-                                                  const StateSplit& split) {
-  std::vector<std::vector<OwnedRange>> owned(static_cast<size_t>(split.parts()));
-  for (int part = 0; part < split.parts(); ++part) {
-    for (const ShardGroup& group : groups) {
-      for (const Segment& segment : group.segments()) {
-        if (!is_trained(segment.kind)) continue;
-        for (const auto& piece : split.pieces(group, segment, segment.shard(part, split.parts()))) {
-          owned[static_cast<size_t>(part)].push_back({group.index(), piece.range});
-        }
-      }
-    }
-  }
-  return owned;
-}
-
-// Whole sums of several micro-batches, reduced once per step: see make_whole_sums().
+// Whole sums of several micro-batches, reduced once per step: GradientStoreOptions::whole.
 bool keeps_whole_sums(const EngineConfig& config) {
   return config.zero.stage <= 1 &&
          GradientPolicy::choose(config).schedule == ReduceSchedule::boundary;
 }
 
 std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config,
-                                              const StrategyInputs& inputs, const StateSplit& split,
+                                              const StrategyInputs& inputs,
+                                              std::vector<Slice> slices,
                                               SwappedGradients* swapped) {
   const GradientPolicy policy = GradientPolicy::choose(config);
   const GradientStoreOptions options{.policy = policy,
+                                     .whole = keeps_whole_sums(config),
                                      .replicate = config.zero.stage == 0,
                                      .bucket_numel = config.zero.reduce_bucket_size,
-                                     .split = split,
+                                     .slices = std::move(slices),
                                      .swapped = swapped,
                                      .overlap = config.overlap_comm(),
                                      .stays = config.cuda_graph,
                                      .wire_divisor = inputs.wire_divisor,
                                      .allow_unused = config.zero.ignore_unused_parameters,
                                      .turns = inputs.program.record.turns};
-  const auto make = keeps_whole_sums(config) ? make_whole_sums : make_sharded_sums;
-  return make(inputs.groups, inputs.communicator, inputs.context, inputs.clock, options);
+  return std::make_unique<GradientStore>(inputs.groups, inputs.communicator, inputs.context,
+                                         inputs.clock, options);
 }
 
 Tier tier_of(const OffloadConfig& offload) {
@@ -124,24 +109,23 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const Stra
   return make_sharded_weights(inputs.groups, inputs.communicator, inputs.context, options);
 }
 
-std::unique_ptr<OptimizerStep> make_step(const EngineConfig& config, const StrategyInputs& inputs,
-                                         const StateSplit& split, const Strategy& strategy) {
+std::unique_ptr<WeightUpdate> make_update(const EngineConfig& config, const StrategyInputs& inputs,
+                                          const Strategy& strategy) {
+  const OffloadConfig& offload = config.zero.offload_optimizer;
+  WeightUpdateOptions options{.order = inputs.program.record.use_order,
+                              .states = inputs.states,
+                              .tile_numel = tile_numel(config),
+                              .on_device = offload.device == OffloadDevice::cpu &&
+                                           config.offload_step == OffloadStep::device};
   if (strategy.swapped != nullptr) {
-    const OffloadConfig& offload = config.zero.offload_optimizer;
-    return make_swapped_step(
-        *strategy.weights, *strategy.gradients, *strategy.swapped, strategy.swapped_gradients.get(),
-        inputs.context, inputs.program.program.update_order(),
-        {.read_ahead = offload.pipeline_read, .write_behind = offload.pipeline_write});
+    options.swap = {.states = strategy.swapped.get(),
+                    .gradients = strategy.swapped_gradients.get(),
+                    .order = inputs.program.program.update_order(),
+                    .read_ahead = offload.pipeline_read,
+                    .write_behind = offload.pipeline_write};
   }
-  auto resident = make_resident_step(*strategy.weights, *strategy.gradients, inputs.context,
-                                     tile_numel(config));
-  if (!split.leaves_device()) return resident;
-  if (config.offload_step == OffloadStep::device) {
-    return make_streamed_step(*strategy.weights, *strategy.gradients, inputs.context, inputs.states,
-                              tile_numel(config), std::move(resident));
-  }
-  return make_host_step(*strategy.weights, *strategy.gradients, inputs.context, tile_numel(config),
-                        std::move(resident));
+  return std::make_unique<WeightUpdate>(*strategy.weights, *strategy.gradients, inputs.context,
+                                        options);
 }
 
 // Where the host computes the update, and phases are not told apart by waiting for each. A tile of
@@ -234,14 +218,15 @@ Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs)
         inputs.weights.read_here(parameter, begin, out);
       }},
       {});
-  strategy.gradients = make_gradients(config, inputs, split, strategy.swapped_gradients.get());
-  strategy.owned = owned_ranges(inputs.groups, split);
-  strategy.step = make_step(config, inputs, split, strategy);
+  for (int owner = 0; owner < split.parts(); ++owner) {
+    strategy.owned.push_back(split.slices(inputs.groups, owner));
+  }
+  const size_t me = split.parts() > 1 ? static_cast<size_t>(inputs.communicator.rank()) : 0;
+  strategy.gradients =
+      make_gradients(config, inputs, strategy.owned[me], strategy.swapped_gradients.get());
   bug_check(inputs.program.policy.update == UpdateTime::in_step || split.leaves_device(),
             "an update beside passes has nothing off the device");
-  strategy.update = std::make_unique<GroupwiseUpdate>(inputs.program.record.use_order,
-                                                      *strategy.weights, *strategy.gradients,
-                                                      *strategy.step, inputs.context.compute());
+  strategy.update = make_update(config, inputs, strategy);
   return strategy;
 }
 

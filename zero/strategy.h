@@ -24,8 +24,7 @@
 #include "zero/passes/step_program.h"
 #include "zero/trace/phase_clock.h"
 #include "zero/update/gradient_norm.h"
-#include "zero/update/groupwise_update.h"
-#include "zero/update/optimizer_step.h"
+#include "zero/update/weight_update.h"
 
 namespace zinc::zero {
 
@@ -35,11 +34,9 @@ struct Strategy {
   std::unique_ptr<SwappedGradients> swapped_gradients;  // null: they are not in swap space
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<GradientStore> gradients;
-  std::unique_ptr<OptimizerStep> step;
   // What each rank updates; one entry where every rank updates everything. See GradientNorm.
-  std::vector<std::vector<OwnedRange>> owned;
-  // Takes `step` through the groups.
-  std::unique_ptr<GroupwiseUpdate> update;
+  std::vector<std::vector<Slice>> owned;
+  std::unique_ptr<WeightUpdate> update;
 
   // Since construction began, of states, gradients and parameters together.
   SwapTraffic swap_traffic() const;

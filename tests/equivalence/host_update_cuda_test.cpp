@@ -2,10 +2,10 @@
 // with everything on the device, under several schedules of the emulator's streams.
 #include <algorithm>
 
+#include "core/host_stream.h"
 #include "core/trace.h"
 #include "tests/equivalence/gpu_schedules.h"
 #include "tests/equivalence/host_update_run.h"
-#include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {
 namespace host_update_cuda_test {

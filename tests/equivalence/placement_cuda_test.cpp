@@ -9,12 +9,12 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "core/host_stream.h"
 #include "core/trace.h"
 #include "tests/equivalence/gpu_schedules.h"
 #include "tests/equivalence/placement_run.h"
 #include "tests/offload/swap_folder.h"
 #include "zero/engine.h"
-#include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {
 namespace placement_cuda_test {

@@ -41,15 +41,17 @@ double norm_in(int world_size, int64_t threshold, bool whole) {
     Model model;
     const auto groups = make_shard_groups(model, world.size(), threshold);
     const Tensor arena = arena_of(groups[0]);
-    std::vector<std::vector<OwnedRange>> owned;
+    std::vector<std::vector<Slice>> owned;
     for (int rank = 0; rank < (whole ? 1 : world.size()); ++rank) {
       owned.emplace_back();
       for (const Segment& segment : groups[0].segments()) {
-        owned.back().push_back({0, whole ? segment.range() : segment.shard(rank, world.size())});
+        owned.back().push_back(
+            {.segment = segment.kind,
+             .range = whole ? segment.range() : segment.shard(rank, world.size())});
       }
     }
     std::vector<ConstView> mine;
-    for (const OwnedRange& piece : owned[whole ? 0 : static_cast<size_t>(world.rank())]) {
+    for (const Slice& piece : owned[whole ? 0 : static_cast<size_t>(world.rank())]) {
       mine.push_back(arena.view().narrow(0, piece.range.begin, piece.range.size()));
     }
     GradientNorm norm(groups, owned, world.communicator(), world.context());
@@ -93,14 +95,15 @@ TEST(GradientNorm, NamesTheFirstNonFiniteParameterAndItsRank) {
     // The last element of d lies in the second shard.
     ASSERT_GE(d.range().end - 1, segment.shard(1, 2).begin);
     arena.view().data_as<float>()[d.range().end - 1] = std::numeric_limits<float>::infinity();
-    std::vector<std::vector<OwnedRange>> owned(2);
+    std::vector<std::vector<Slice>> owned(2);
     for (int rank = 0; rank < 2; ++rank) {
       for (const Segment& each : groups[0].segments()) {
-        owned[static_cast<size_t>(rank)].push_back({0, each.shard(rank, 2)});
+        owned[static_cast<size_t>(rank)].push_back(
+            {.segment = each.kind, .range = each.shard(rank, 2)});
       }
     }
     std::vector<ConstView> mine;
-    for (const OwnedRange& piece : owned[static_cast<size_t>(world.rank())]) {
+    for (const Slice& piece : owned[static_cast<size_t>(world.rank())]) {
       mine.push_back(arena.view().narrow(0, piece.range.begin, piece.range.size()));
     }
     GradientNorm norm(groups, owned, world.communicator(), world.context());
@@ -125,7 +128,11 @@ TEST(GradientNorm, OfTwoTiers_IsMeasuredSideBySide) {
   const Block device = context.allocate(half * 4, Label::gradients);
   const Block host = context.allocate(half * 4, Label::gradients, Tier::pinned_host);
   const auto communicator = comm::make_single();
-  GradientNorm norm(groups, {{{0, {0, half}}, {0, {half, 2 * half}}}}, *communicator, context);
+  const std::vector<Slice> owned{
+      {.range = {0, half}},
+      {.range = {half, 2 * half}, .tier = Tier::pinned_host},
+  };
+  GradientNorm norm(groups, {owned}, *communicator, context);
   norm.measure({View(device.data(), DType::f32, Shape{half}, context.device()),
                 View(host.data(), DType::f32, Shape{half}, context.device(), Tier::pinned_host)});
   const auto is_norm = [](const WorkLog::Entry& entry) { return entry.label == "finite_norm"; };

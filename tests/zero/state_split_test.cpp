@@ -44,7 +44,7 @@ TEST(StateSplit, LeavesTheShareToTheChunk_FirstOnTheDeviceThenElsewhere) {
         for (int rank = 0; rank < kWorld; ++rank) {
           const Range shard = segment.shard(rank, kWorld);
           int64_t next = shard.begin;
-          for (const StateSplit::Piece& piece : split.pieces(group, segment, shard)) {
+          for (const Slice& piece : split.cut(group, segment, shard)) {
             EXPECT_EQ(piece.range.begin, next);
             next = piece.range.end;
             if (rank > 0) continue;
@@ -69,8 +69,8 @@ TEST(StateSplit, EveryRankCutsAtTheSamePlaceOfItsShard) {
   for (const ShardGroup& group : groups) {
     for (const Segment& segment : group.segments()) {
       const Range first = segment.shard(0, 2);
-      const auto mine = split.pieces(group, segment, first);
-      const auto other = split.pieces(group, segment, segment.shard(1, 2));
+      const auto mine = split.cut(group, segment, first);
+      const auto other = split.cut(group, segment, segment.shard(1, 2));
       ASSERT_EQ(mine.size(), other.size());
       for (size_t i = 0; i < mine.size(); ++i) {
         EXPECT_EQ(mine[i].place, other[i].place);
@@ -78,8 +78,7 @@ TEST(StateSplit, EveryRankCutsAtTheSamePlaceOfItsShard) {
       }
       if (mine.size() == 1) continue;
       ++cuts;
-      EXPECT_THROW(split.piece(group, segment, first), InternalError);
-      EXPECT_THROW(split.pieces(group, segment, segment.range()), InternalError);
+      EXPECT_THROW(split.cut(group, segment, segment.range()), InternalError);
     }
   }
   EXPECT_EQ(cuts, 1);

@@ -13,13 +13,13 @@
 
 #include "comm/single/single.h"
 #include "core/error.h"
+#include "core/host_stream.h"
 #include "core/transfer.h"
 #include "tensor/tensor.h"
 #include "tests/offload/faulty_queue.h"
 #include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "zero/program/record.h"
-#include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {
 namespace swapped_gradients_test {

@@ -14,9 +14,9 @@
 
 #include "core/context.h"
 #include "core/error.h"
+#include "core/host_stream.h"
 #include "offload/swap_space.h"
 #include "train/json/writer.h"
-#include "zero/tiers/host_stream.h"
 
 namespace zinc::train {
 namespace {
@@ -165,7 +165,7 @@ void TraceWriter::add_lanes() {
   }
   for (const auto& [lane, name] : {std::pair{offload::kReadLane, "\"swap reads\""},
                                    std::pair{offload::kWriteLane, "\"swap writes\""},
-                                   std::pair{zero::kHostStreamLane, "\"host_work\""}}) {
+                                   std::pair{kHostStreamLane, "\"host_work\""}}) {
     describe("thread_name", lane, "name", name);
     describe("thread_sort_index", lane, "sort_index", str(lane));
   }

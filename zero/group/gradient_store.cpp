@@ -1,13 +1,22 @@
 #include "zero/group/gradient_store.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "core/error.h"
+#include "core/trace_span.h"
 #include "core/transfer.h"
+#include "kernels/accumulate.h"
 #include "kernels/fill.h"
 #include "zero/trace/step_trace.h"
 
 namespace zinc::zero {
+namespace {
+
+// So many reductions may hold their source buffers while backward goes on.
+constexpr size_t kMaxReductionsInFlight = 2;
+
+}  // namespace
 
 GradientStore::GradientStore(const std::vector<ShardGroup>& groups,
                              comm::Communicator& communicator, Context& context, PhaseClock& clock,
@@ -35,6 +44,8 @@ bool GradientStore::has_turn(const ShardGroup& group) const {
 void GradientStore::begin_micro_steps(int64_t index, int64_t together, int64_t count,
                                       const BackwardTurn& turn) {
   bug_check(together == 1 || !keeps_written(), "sums kept over micro-batches are made one by one");
+  // Buffers that stay are written again now.
+  while (options_.stays && !in_flight_.empty()) retire_oldest();
   begin_ = index;
   count_ = count;
   current_ = 0;
@@ -61,20 +72,20 @@ autograd::GradientTarget GradientStore::target(ParameterIndex parameter) {
   const auto position = static_cast<size_t>(parameter.position);
   const Placement& placement = group.placements()[position];
   if (!micro_step.written) {
-    micro_step.written = take(group.trained_numel(), policy().written);
+    micro_step.written = take(group.trained_numel(), options_.policy.written);
     std::vector<TensorSlice::Piece> gaps;
     for (const Range& gap : group.trained_gaps()) gaps.push_back({gap.begin, gap.size()});
     if (!gaps.empty()) {
       const Range all{0, group.trained_numel()};
       kernels::fill(
-          {.y = part(micro_step.written, policy().written, all), .pieces = std::move(gaps)},
+          {.y = part(micro_step.written, options_.policy.written, all), .pieces = std::move(gaps)},
           context_.compute());
     }
   }
   const bool seen = keeps_written() ? state.in_step[position] : micro_step.seen[position];
   state.in_step[position] = true;
   micro_step.seen[position] = true;
-  return {.view = part(micro_step.written, policy().written, placement.range())
+  return {.view = part(micro_step.written, options_.policy.written, placement.range())
                       .reshape(placement.parameter->shape()),
           .accumulate = seen};
 }
@@ -106,7 +117,11 @@ void GradientStore::reduce(int index, int64_t i) {
   current_ = static_cast<size_t>(i);
   GroupState& state = state_of(group);
   if (!now(state).complete) complete(group);
-  reduce_group(group, state);
+  if (options_.whole) {
+    reduce_whole(group, state);
+  } else {
+    reduce_to_shards(group, state);
+  }
   trace_memory(context_);
   end_reduction();
   if (!options_.overlap) state.work.wait_on(context_.compute());
@@ -144,7 +159,12 @@ void GradientStore::discard() {
 }
 
 void GradientStore::discard_all_but_host() {
-  clear();
+  for (GroupState& state : states_) {
+    if (options_.stays) break;
+    for (MicroStep& micro_step : state.micro_steps) micro_step.written.reset();
+    state.kept.reset();
+    state.tree.clear();
+  }
   if (options_.swapped != nullptr) options_.swapped->forget();
 }
 
@@ -166,7 +186,13 @@ void GradientStore::complete(const ShardGroup& group) {
   now(state).complete = true;
   if (group.num_trained_parameters() > 0) {
     zero_unused(group, state);
-    collect(group, state);
+    if (!options_.whole || keeps_written()) return;
+    if (!state.kept) state.kept = take(group.trained_numel(), options_.policy.kept);
+    kernels::accumulate({.x = whole(now(state).written, options_.policy.written),
+                         .accumulator = whole(state.kept, options_.policy.kept),
+                         .overwrite = is_first()},
+                        context_.compute());
+    now(state).written.reset();
   }
 }
 
@@ -202,98 +228,196 @@ int64_t GradientStore::sent_bytes(const ShardGroup& group, DType dtype) const {
 
 StreamRef GradientStore::begin_reduction() {
   const StreamRef stream = context_.stream(StreamRole::reduce);
-  stream->wait(context_.compute()->record());
+  order(context_.compute(), stream);
   clock_.begin_reduction(stream);
   return stream;
 }
 
-bool GradientStore::keeps_on_device(const ShardGroup& group) const {
-  return options_.split.numel(group, Tier::device) > 0;
-}
+void GradientStore::end_reduction() { clock_.end_reduction(context_.stream(StreamRole::reduce)); }
 
-bool GradientStore::leaves_device(const ShardGroup& group) const {
-  return options_.split.numel(group, Tier::device) < group.trained_numel() / options_.split.parts();
-}
-
-void GradientStore::send_off(const ShardGroup& group, GroupState& state, const Shard& shard) {
-  if (options_.swapped != nullptr) {
-    send_to_swap(group, state, shard);
-  } else {
-    send_to_host(group, state, shard);
+void GradientStore::reduce_whole(const ShardGroup& group, GroupState& state) {
+  const StreamRef stream = begin_reduction();
+  const TraceSpan span(context_.trace(), TraceKind::reduce, stream, group.name(),
+                       (options_.replicate ? 2 : 1) * sent_bytes(group, options_.policy.wire));
+  const View values = whole(sums(state), options_.policy.kept);
+  if (options_.replicate) {
+    state.work = collectives_.all_reduce(values, stream);
+    return;
   }
-}
-
-SwappedGradients::OnDevice GradientStore::tile_of(const ShardGroup& group, const Shard& shard) {
-  return [this, &group, &shard](const Tile& tile) {
-    const Segment& segment = group.segment(tile.segment);
-    const Range own = segment.shard(communicator_.rank(), communicator_.size());
-    return shard(segment).narrow(0, tile.range.begin - own.begin, tile.range.size());
-  };
-}
-
-void GradientStore::send_to_swap(const ShardGroup& group, GroupState& state, const Shard& shard) {
-  for (const Segment& segment : group.segments()) {
-    if (!is_last() || !on_sums_ || !is_trained(segment.kind)) continue;
-    on_sums_(group.index(), segment.shard(communicator_.rank(), communicator_.size()),
-             shard(segment), context_.stream(StreamRole::reduce));
-  }
-  state.work = comm::Work(options_.swapped->send(group.index(), tile_of(group, shard)));
-}
-
-void GradientStore::bring_back(const ShardGroup& group, const Shard& shard, StreamRef stream) {
-  bug_check(options_.swapped != nullptr, "the sums of group ", group.name(), " are not there");
-  stream->wait(options_.swapped->bring(group.index(), tile_of(group, shard)));
-}
-
-void GradientStore::await_swap() {
-  if (options_.swapped != nullptr) options_.swapped->await_all();
-}
-
-void GradientStore::send_to_host(const ShardGroup& group, GroupState& state, const Shard& shard) {
-  const int64_t numel =
-      group.trained_numel() / communicator_.size() - options_.split.numel(group, Tier::device);
-  state.host =
-      context_.allocate(numel * size_of(policy().kept), Label::gradients, Tier::pinned_host);
-  const StreamRef stream = context_.stream(StreamRole::copy_out);
-  // The block may be memory that work on the compute stream still uses.
-  stream->wait(context_.compute()->record());
-  stream->wait(context_.stream(StreamRole::reduce)->record());
-  const View host(state.host.data(), policy().kept, Shape{numel}, context_.device(),
-                  Tier::pinned_host);
   for (const Segment& segment : group.segments()) {
     if (!is_trained(segment.kind)) continue;
-    const Range own = segment.shard(communicator_.rank(), communicator_.size());
-    const ConstView sums = shard(segment);
-    for (const StateSplit::Piece& piece : options_.split.pieces(group, segment, own)) {
-      if (piece.tier == Tier::device) continue;
-      transfer(sums.narrow(0, piece.range.begin - own.begin, piece.range.size()),
-               host.narrow(0, piece.place, piece.range.size()), stream);
-    }
+    state.work = collectives_.reduce_scatter(values.narrow(0, segment.offset, segment.size),
+                                             shard_of(state, segment), false, stream);
+  }
+  if (numel(group, false) > 0) send_off(group, state);
+}
+
+void GradientStore::reduce_to_shards(const ShardGroup& group, GroupState& state) {
+  const GradientPolicy& policy = options_.policy;
+  const bool tree = policy.tree_over_micro_batches;
+  const bool returns = !state.kept && !tree && !is_first();
+  if (!state.kept) state.kept = take(group.trained_numel() / communicator_.size(), policy.kept);
+  const StreamRef stream = begin_reduction();
+  if (returns) {
+    bug_check(options_.swapped != nullptr, "the sums of group ", group.name(), " are not there");
+    stream->wait(options_.swapped->bring(group.index(), tile_of(group)));
+  }
+  const TraceSpan span(context_.trace(), TraceKind::reduce, stream, group.name(),
+                       sent_bytes(group, policy.wire));
+  const View written = whole(now(state).written, policy.written);
+  for (const Segment& segment : group.segments()) {
+    if (!is_trained(segment.kind)) continue;
+    state.work =
+        collectives_.reduce_scatter(written.narrow(0, segment.offset, segment.size),
+                                    shard_of(state, segment), !tree && !is_first(), stream);
+  }
+  in_flight_.emplace_back(state.work,
+                          options_.stays ? Block() : std::exchange(now(state).written, Block()));
+  if (tree) add_to_tree(state, stream);
+  if (numel(group, false) > 0 && leaves_now()) {
+    send_off(group, state);
+    const bool stays = numel(group, true) > 0;
+    in_flight_.emplace_back(state.work, stays ? Block() : std::exchange(state.kept, Block()));
+  }
+  while (in_flight_.size() > kMaxReductionsInFlight) retire_oldest();
+}
+
+void GradientStore::add_to_tree(GroupState& state, StreamRef stream) {
+  std::vector<Subtree>& tree = state.tree;
+  tree.push_back({.sum = std::exchange(state.kept, Block())});
+  const auto mergeable = [&] {
+    const size_t n = tree.size();
+    return n >= 2 && (is_last() || tree[n - 2].micro_steps == tree[n - 1].micro_steps);
+  };
+  while (mergeable()) {
+    Subtree right = std::move(tree.back());
+    tree.pop_back();
+    Subtree& left = tree.back();
+    kernels::accumulate({.x = whole(right.sum, options_.policy.kept),
+                         .accumulator = whole(left.sum, options_.policy.kept)},
+                        stream);
+    left.micro_steps += right.micro_steps;
+    state.work = comm::Work(stream->record());
+    in_flight_.emplace_back(state.work, std::move(right.sum));
+  }
+  if (is_last()) state.kept = std::move(tree.back().sum);
+}
+
+void GradientStore::retire_oldest() {
+  in_flight_.front().first.wait_on(context_.compute());
+  in_flight_.pop_front();
+}
+
+void GradientStore::finish() {
+  while (!in_flight_.empty()) retire_oldest();
+  if (options_.swapped != nullptr) options_.swapped->await_all();
+  if (options_.replicate && !options_.whole) {
+    for (const ShardGroup& group : groups_) gather(group);
+  }
+  if (!options_.replicate && !options_.whole) return;  // the compute stream has waited
+  for (const ShardGroup& group : groups_) {
+    GroupState& state = state_of(group);
+    state.work.wait_on(context_.compute());
+    if (numel(group, false) > 0 && numel(group, true) == 0) sums(state).reset();
+  }
+}
+
+void GradientStore::gather(const ShardGroup& group) {
+  if (group.num_trained_parameters() == 0) return;
+  GroupState& state = state_of(group);
+  const DType dtype = options_.policy.kept;
+  now(state).written = take(group.trained_numel(), dtype);
+  const StreamRef stream = begin_reduction();
+  const TraceSpan span(context_.trace(), TraceKind::reduce, stream, group.name(),
+                       sent_bytes(group, dtype));
+  for (const Segment& segment : group.segments()) {
+    if (!is_trained(segment.kind)) continue;
+    state.work = collectives_.all_gather(shard_of(state, segment),
+                                         part(now(state).written, dtype, segment.range()), stream);
+  }
+  end_reduction();
+}
+
+ConstView GradientStore::gradient(const Slice& slice) {
+  if (slice.tier == Tier::device) return on_device(slice);
+  if (options_.swapped != nullptr) return options_.swapped->read(group_of(slice), slice.range);
+  const Block& host = states_[static_cast<size_t>(slice.group)].host;
+  bug_check(static_cast<bool>(host), "the gradient of group ", slice.group, " is not there");
+  return ConstView(host.data(), options_.policy.kept,
+                   Shape{host.bytes() / size_of(options_.policy.kept)}, context_.device(),
+                   Tier::pinned_host)
+      .narrow(0, slice.place, slice.range.size());
+}
+
+View GradientStore::on_device(const Slice& slice) {
+  GroupState& state = states_[static_cast<size_t>(slice.group)];
+  const bool is_whole = options_.whole || options_.replicate;
+  const Block& block = options_.whole       ? sums(state)
+                       : options_.replicate ? now(state).written
+                                            : state.kept;
+  bug_check(static_cast<bool>(block), "the gradient of group ", slice.group, " is not there");
+  return part(block, options_.policy.kept,
+              is_whole ? slice.range : Range{slice.place, slice.place + slice.range.size()});
+}
+
+View GradientStore::shard_of(GroupState& state, const Segment& segment) {
+  const Range shard = own(segment);
+  if (options_.whole) return part(sums(state), options_.policy.kept, shard);
+  const int64_t begin = segment.offset / communicator_.size();
+  return part(state.kept, options_.policy.kept, {begin, begin + shard.size()});
+}
+
+View GradientStore::shard_part(const ShardGroup& group, SegmentKind kind, Range range) {
+  const Segment& segment = group.segment(kind);
+  return shard_of(state_of(group), segment)
+      .narrow(0, range.begin - own(segment).begin, range.size());
+}
+
+int64_t GradientStore::numel(const ShardGroup& group, bool on_device) const {
+  int64_t numel = 0;
+  for (const Slice& slice : options_.slices) {
+    const bool is_there = (slice.tier == Tier::device) == on_device;
+    if (slice.group == group.index() && is_there) numel += slice.range.size();
+  }
+  return numel;
+}
+
+void GradientStore::send_off(const ShardGroup& group, GroupState& state) {
+  if (options_.swapped != nullptr) {
+    send_to_swap(group, state);
+  } else {
+    send_to_host(group, state);
+  }
+}
+
+SwappedGradients::OnDevice GradientStore::tile_of(const ShardGroup& group) {
+  return [this, &group](const Tile& tile) { return shard_part(group, tile.segment, tile.range); };
+}
+
+void GradientStore::send_to_swap(const ShardGroup& group, GroupState& state) {
+  for (const Slice& slice : options_.slices) {
+    if (!is_last() || !on_sums_ || slice.group != group.index()) continue;
+    on_sums_(slice, shard_part(group, slice.segment, slice.range),
+             context_.stream(StreamRole::reduce));
+  }
+  state.work = comm::Work(options_.swapped->send(group.index(), tile_of(group)));
+}
+
+void GradientStore::send_to_host(const ShardGroup& group, GroupState& state) {
+  const DType dtype = options_.policy.kept;
+  const int64_t away = numel(group, false);
+  state.host = context_.allocate(away * size_of(dtype), Label::gradients, Tier::pinned_host);
+  const StreamRef stream = context_.stream(StreamRole::copy_out);
+  // The block may be memory that work on the compute stream still uses.
+  order(context_.compute(), stream);
+  order(context_.stream(StreamRole::reduce), stream);
+  const View host(state.host.data(), dtype, Shape{away}, context_.device(), Tier::pinned_host);
+  for (const Slice& slice : options_.slices) {
+    if (slice.group != group.index() || slice.tier == Tier::device) continue;
+    transfer(shard_part(group, slice.segment, slice.range),
+             host.narrow(0, slice.place, slice.range.size()), stream);
   }
   state.work = comm::Work(stream->record());
 }
-
-StateSplit::Piece GradientStore::piece_of(const ShardGroup& group, Range range) {
-  for (const Segment& segment : group.segments()) {
-    const Range own = segment.shard(communicator_.rank(), communicator_.size());
-    const Range inside = intersect(own, range);
-    if (inside.empty()) continue;
-    bug_check(inside == range, "a gradient beyond the rank's shard was asked for");
-    return options_.split.piece(group, segment, range);
-  }
-  throw InternalError(str("no trained shard of group ", group.name(), " holds [", range.begin, ", ",
-                          range.end, ")"));
-}
-
-ConstView GradientStore::host_gradient(const ShardGroup& group, const StateSplit::Piece& piece) {
-  if (options_.swapped != nullptr) return options_.swapped->read(group, piece.range);
-  const Block& host = state_of(group).host;
-  bug_check(static_cast<bool>(host), "the gradient of group ", group.name(), " is not there");
-  return ConstView(host.data(), policy().kept, Shape{host.bytes() / size_of(policy().kept)},
-                   context_.device(), Tier::pinned_host)
-      .narrow(0, piece.place, piece.range.size());
-}
-
-void GradientStore::end_reduction() { clock_.end_reduction(context_.stream(StreamRole::reduce)); }
 
 }  // namespace zinc::zero

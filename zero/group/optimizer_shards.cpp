@@ -4,12 +4,34 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/host_stream.h"
 #include "core/transfer.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
-#include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {
+namespace {
+
+// Copies x to y on the compute stream. x: any memory tier. y: on the device, x's shape, any float
+// dtype. Both contiguous. On a GPU, host values that change their dtype pass through a staging
+// block on the device.
+void copy_to_device(const ConstView& x, const View& y, Context& context) {
+  const StreamRef stream = context.compute();
+  if (x.tier() != Tier::pinned_host || context.device().is_cpu()) {
+    kernels::copy({.x = host_memory(x), .y = y}, stream);
+    return;
+  }
+  if (x.dtype() == y.dtype()) {
+    transfer(x, y, stream);
+    return;
+  }
+  const Block room = context.allocate(x.bytes(), Label::staging);
+  const View arrived(room.data(), x.dtype(), x.shape(), context.device());
+  transfer(x, arrived, stream);
+  kernels::copy({.x = arrived, .y = y}, stream);
+}
+
+}  // namespace
 
 OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
                                  comm::Communicator& communicator, Context& context,
@@ -31,8 +53,8 @@ OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
       const auto zeros = [&](int plane) {
         const DType dtype = dtype_of(group, plane);
         Block block = context.allocate(numel * size_of(dtype), Label::optimizer, tier);
-        kernels::fill({.y = host_memory(view_of(block, dtype, {tier, {0, numel}, 0}))},
-                      context.compute());
+        const Slice all{.range = {0, numel}, .tier = tier};
+        kernels::fill({.y = host_memory(view_of(block, dtype, all))}, context.compute());
         return block;
       };
       Buffers& buffers = buffers_[static_cast<size_t>(group.index())][static_cast<size_t>(tier)];
@@ -43,9 +65,8 @@ OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
   }
 }
 
-const OptimizerShards::Buffers& OptimizerShards::buffers_of(const ShardGroup& group,
-                                                            Tier tier) const {
-  return buffers_[static_cast<size_t>(group.index())][static_cast<size_t>(tier)];
+const OptimizerShards::Buffers& OptimizerShards::buffers_of(const Slice& slice) const {
+  return buffers_[static_cast<size_t>(slice.group)][static_cast<size_t>(slice.tier)];
 }
 
 bool OptimizerShards::has_master(const ShardGroup& group) const {
@@ -55,27 +76,32 @@ bool OptimizerShards::has_master(const ShardGroup& group) const {
          });
 }
 
-bool OptimizerShards::has_master(const ShardGroup& group, const Segment& segment,
-                                 Range range) const {
-  if (swapped_ != nullptr) return true;
-  return static_cast<bool>(buffers_of(group, split_.piece(group, segment, range).tier).master);
+bool OptimizerShards::has_master(const Slice& slice) const {
+  return swapped_ != nullptr || static_cast<bool>(buffers_of(slice).master);
 }
 
 Range OptimizerShards::owned(const Segment& segment, int rank) const {
   return segment.shard(rank, split_.parts());
 }
 
-View OptimizerShards::view_of(const Block& block, DType dtype,
-                              const StateSplit::Piece& piece) const {
+View OptimizerShards::view_of(const Block& block, DType dtype, const Slice& slice) const {
   return View(block.data(), dtype, Shape{block.bytes() / size_of(dtype)}, context_.device(),
-              piece.tier)
-      .narrow(0, piece.place, piece.range.size());
+              slice.tier)
+      .narrow(0, slice.place, slice.range.size());
 }
 
-View OptimizerShards::master(const ShardGroup& group, const Segment& segment, Range range) const {
-  if (swapped_ != nullptr) return swapped_->read(group, range, kMasterPlane);
-  const StateSplit::Piece piece = split_.piece(group, segment, range);
-  return view_of(buffers_of(group, piece.tier).master, group.wide_dtype(), piece);
+View OptimizerShards::master(const Slice& slice) const {
+  const ShardGroup& group = group_of(slice);
+  if (swapped_ != nullptr) return swapped_->read(group, slice.range, kMasterPlane);
+  return view_of(buffers_of(slice).master, group.wide_dtype(), slice);
+}
+
+View OptimizerShards::state(const Slice& slice, int index) const {
+  const int plane = kFirstStatePlane + index;
+  const ShardGroup& group = group_of(slice);
+  if (swapped_ != nullptr) return swapped_->read(group, slice.range, plane);
+  return view_of(buffers_of(slice).states[static_cast<size_t>(index)], dtype_of(group, plane),
+                 slice);
 }
 
 void OptimizerShards::write(const ShardGroup& group, const Segment& segment, int plane, Range range,
@@ -95,8 +121,8 @@ void OptimizerShards::write_stored(const ShardGroup& group, const Segment& segme
     swapped_->write(group, range, plane, values);
     return;
   }
-  for (const StateSplit::Piece& piece : split_.pieces(group, segment, range)) {
-    const Buffers& buffers = buffers_of(group, piece.tier);
+  for (const Slice& piece : split_.cut(group, segment, range)) {
+    const Buffers& buffers = buffers_of(piece);
     const Block& block = plane == kMasterPlane
                              ? buffers.master
                              : buffers.states[static_cast<size_t>(plane - kFirstStatePlane)];
@@ -106,41 +132,17 @@ void OptimizerShards::write_stored(const ShardGroup& group, const Segment& segme
   }
 }
 
-View OptimizerShards::state(const ShardGroup& group, const Segment& segment, int index,
-                            Range range) const {
-  if (swapped_ != nullptr) return swapped_->read(group, range, kFirstStatePlane + index);
-  const StateSplit::Piece piece = split_.piece(group, segment, range);
-  return view_of(buffers_of(group, piece.tier).states[static_cast<size_t>(index)],
-                 dtype_of(group, kFirstStatePlane + index), piece);
-}
-
 std::vector<UpdateSlice> OptimizerShards::slices(const ModelView& model) const {
   std::vector<UpdateSlice> slices;
-  const auto add = [&](const ShardGroup& group, const Segment& segment,
-                       const StateSplit::Piece& piece) {
-    UpdateSlice& slice = slices.emplace_back();
-    slice.group = group.index();
-    slice.segment = segment.kind;
-    slice.range = piece.range;
-    slice.tier = piece.tier;
-    const View model_weights = model(group, segment, piece.range);
+  for (const Slice& of : split_.slices(groups_, rank_)) {
+    UpdateSlice& slice = slices.emplace_back(UpdateSlice{of});
+    const View model_weights = model(of);
     slice.model_tier = model_weights ? model_weights.tier() : Tier::nvme;
-    slice.model_dtype = group.dtype();
-    const bool has_own = has_master(group, segment, piece.range);
-    if (has_own) slice.model_weights = model_weights;
-    if (swapped_ != nullptr) return;
-    slice.weights = has_own ? master(group, segment, piece.range) : model_weights;
-    for (int i = 0; i < states_.count; ++i) {
-      slice.states[static_cast<size_t>(i)] = state(group, segment, i, piece.range);
-    }
-  };
-  for (const ShardGroup& group : groups_) {
-    for (const Segment& segment : group.segments()) {
-      if (!is_trained(segment.kind)) continue;
-      for (const auto& piece : split_.pieces(group, segment, owned(segment))) {
-        add(group, segment, piece);
-      }
-    }
+    slice.model_dtype = group_of(of).dtype();
+    if (has_master(of)) slice.model_weights = model_weights;
+    if (swapped_ != nullptr) continue;
+    slice.weights = has_master(of) ? master(of) : model_weights;
+    for (int i = 0; i < states_.count; ++i) slice.states[static_cast<size_t>(i)] = state(of, i);
   }
   return slices;
 }
@@ -151,9 +153,9 @@ void OptimizerShards::settle() {
 
 void OptimizerShards::copy_own(const ShardGroup& group, const Segment& segment, Range range,
                                const OwnedValues& values, const View& out) {
-  for (const auto& piece : split_.pieces(group, segment, range)) {
+  for (const Slice& piece : split_.cut(group, segment, range)) {
     for (int64_t begin = piece.range.begin; begin < piece.range.end;) {
-      const ConstView part = values(group, segment, {begin, piece.range.end});
+      const ConstView part = values(piece.part({begin, piece.range.end}));
       copy_to_device(part, out.narrow(0, begin - range.begin, part.numel()), context_);
       begin += part.numel();
     }

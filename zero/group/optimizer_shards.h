@@ -19,9 +19,9 @@
 
 namespace zinc::zero {
 
-// The model's own weights for an owned range: [range.size()] in the group's dtype; empty if they
+// The model's own weights for an owned slice: [range.size()] in the group's dtype; empty if they
 // are in swap space.
-using ModelView = std::function<View(const ShardGroup& group, const Segment& segment, Range range)>;
+using ModelView = std::function<View(const Slice& slice)>;
 
 class OptimizerShards {
  public:
@@ -34,20 +34,18 @@ class OptimizerShards {
 
   // This rank's part of a segment; the whole segment where states are not sharded.
   Range owned(const Segment& segment) const { return owned(segment, rank_); }
-  // True if there are master weights: for any element of the group; for a range in one tier.
+  // True if there are master weights: for any element of the group; for an owned slice.
   bool has_master(const ShardGroup& group) const;
-  bool has_master(const ShardGroup& group, const Segment& segment, Range range) const;
-  // The master weights of an owned range in one tier, if has_master(). From swap space as
-  // SwappedShards::read() gives them.
-  View master(const ShardGroup& group, const Segment& segment, Range range) const;
+  bool has_master(const Slice& slice) const;
+  // The master weights of an owned slice, if has_master(); a state of it, in the dtype of
+  // optim::States. From swap space as SwappedShards::read() gives them.
+  View master(const Slice& slice) const;
+  View state(const Slice& slice, int index) const;
   // Writes one plane of an owned range. `values`: [range.size()] f32 (f64 models: f64) on the
   // device; rounded to nearest where states are narrower. Does nothing for master weights that do
   // not exist. On the compute stream.
   void write(const ShardGroup& group, const Segment& segment, int plane, Range range,
              const ConstView& values);
-  // A state of an owned range in one tier, in the dtype of optim::States. From swap space as
-  // SwappedShards::read() gives it.
-  View state(const ShardGroup& group, const Segment& segment, int index, Range range) const;
   std::vector<UpdateSlice> slices(const ModelView& model) const;
   // Frees the host memory that master(), state() and write() use for swap space.
   void settle();
@@ -72,9 +70,12 @@ class OptimizerShards {
   };
   using ByTier = std::array<Buffers, kNumTiers>;
   Range owned(const Segment& segment, int rank) const;
-  const Buffers& buffers_of(const ShardGroup& group, Tier tier) const;
-  // The piece in a buffer of values of `dtype`.
-  View view_of(const Block& block, DType dtype, const StateSplit::Piece& piece) const;
+  const Buffers& buffers_of(const Slice& slice) const;
+  // The slice in a buffer of values of `dtype`.
+  View view_of(const Block& block, DType dtype, const Slice& slice) const;
+  const ShardGroup& group_of(const Slice& slice) const {
+    return groups_[static_cast<size_t>(slice.group)];
+  }
   DType dtype_of(const ShardGroup& group, int plane) const {
     return plane == kMasterPlane ? group.wide_dtype() : states_.dtype(group.wide_dtype());
   }

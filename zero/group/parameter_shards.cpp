@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/host_stream.h"
 #include "core/transfer.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
-#include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {
 

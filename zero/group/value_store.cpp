@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <optional>
 
+#include "core/host_stream.h"
 #include "core/transfer.h"
 #include "kernels/copy.h"
 #include "kernels/decode.h"
 #include "zero/group/weight_encoding.h"
 #include "zero/group/weight_loading.h"
-#include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {
 
@@ -22,9 +22,7 @@ ValueStore::ValueStore(const std::vector<ShardGroup>& groups, comm::Communicator
                  own_master) {}
 
 OwnedValues ValueStore::masters() {
-  return [this](const ShardGroup& group, const Segment& segment, Range range) {
-    return master_view(group, segment, range);
-  };
+  return [this](const Slice& slice) { return master_view(slice); };
 }
 
 void ValueStore::read_state(ParameterIndex parameter, int state, View out) {
@@ -38,8 +36,8 @@ void ValueStore::read_owned(ParameterIndex parameter, const OwnedValues& values,
 
 OwnedValues ValueStore::values_of(int plane) {
   if (plane == kMasterPlane) return masters();
-  return [this, plane](const ShardGroup& group, const Segment& segment, Range range) {
-    return optimizer_.state(group, segment, plane - kFirstStatePlane, range);
+  return [this, plane](const Slice& slice) {
+    return optimizer_.state(slice, plane - kFirstStatePlane);
   };
 }
 
@@ -57,10 +55,10 @@ ConstView ValueStore::own_in_place(ParameterIndex parameter, int plane, Range ra
   // Values from swap space lie in memory that the next call uses again.
   const bool is_resident = options_.swapped == nullptr && options_.parameters.tier != Tier::nvme;
   if (!is_resident || context_.device().meta) return {};
-  const std::vector<StateSplit::Piece> pieces = options_.split.pieces(group, segment, range);
+  const std::vector<Slice> pieces = options_.split.cut(group, segment, range);
   if (pieces.size() != 1 || is_quantized(segment.kind)) return {};
   // Frozen values lie where the model keeps them, whatever `split` says of the segment.
-  const ConstView there = values_of(plane)(group, segment, range);
+  const ConstView there = values_of(plane)(pieces.front());
   if (there.tier() != Tier::pinned_host && !context_.device().is_cpu()) return {};
   const ConstView values = host_memory(there);
   return values.numel() == range.size() ? values : ConstView();

@@ -16,6 +16,7 @@ namespace zinc::zero {
 
 class ValueStore : public WeightStore {
  public:
+  const std::vector<UpdateSlice>& slices() const override { return slices_; }
   void read_state(ParameterIndex parameter, int state, View out) override;
   void read_owned(ParameterIndex parameter, const OwnedValues& values, View out) override;
   void read_own(ParameterIndex parameter, int plane, Range range, View out) override;
@@ -28,9 +29,8 @@ class ValueStore : public WeightStore {
   ValueStore(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
              Context& context, const WeightStoreOptions& options, bool own_master);
 
-  // For an owned range in one tier: the values that the optimizer works on. For a frozen range: the
-  // model's values.
-  virtual View master_view(const ShardGroup& group, const Segment& segment, Range range) = 0;
+  // The values that the optimizer works on; of a frozen slice the model's values.
+  virtual View master_view(const Slice& slice) = 0;
   // The ranges of a parameter that this rank keeps in the model's dtype.
   virtual std::vector<Range> kept_ranges(const ShardGroup& group,
                                          const Placement& placement) const = 0;
@@ -52,6 +52,9 @@ class ValueStore : public WeightStore {
   View decoded(const ShardGroup& group, Range range, const ConstView& stored);
   void forget_decoded() { decoded_.reset(); }
 
+  const ShardGroup& group_of(const Slice& slice) const {
+    return groups_[static_cast<size_t>(slice.group)];
+  }
   const ShardGroup& group_of(ParameterIndex parameter) const {
     return groups_[static_cast<size_t>(parameter.group)];
   }
@@ -66,6 +69,7 @@ class ValueStore : public WeightStore {
   Context& context_;
   const WeightStoreOptions options_;
   OptimizerShards optimizer_;
+  std::vector<UpdateSlice> slices_;  // the derived class fills them
 
  private:
   void store(const ShardGroup& group, const Placement& placement, Range range,

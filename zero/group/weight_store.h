@@ -19,18 +19,15 @@
 #include "optim/optimizer.h"
 #include "tensor/tensor.h"
 #include "zero/group/parameter_shards.h"
-#include "zero/layout/parameter_table.h"
 #include "zero/layout/shard_group.h"
 #include "zero/layout/state_split.h"
 #include "zero/tiers/swapped_shards.h"
 
 namespace zinc::zero {
 
-// Gives values of `range`, from range.begin on. `range` lies in one tier, within this rank's part
-// of a segment. From memory: all values. From swap space: at least one. The view is valid until the
-// next call.
-using OwnedValues =
-    std::function<ConstView(const ShardGroup& group, const Segment& segment, Range range)>;
+// Gives values of a slice that this rank owns, from slice.range.begin on. From memory: all values.
+// From swap space: at least one. The view is valid until the next call.
+using OwnedValues = std::function<ConstView(const Slice& slice)>;
 
 // Reads elements [begin, begin + out.numel()) of a parameter, flat row-major, in out's dtype. out:
 // contiguous host memory.
@@ -39,13 +36,8 @@ using ReadValues =
 
 using HasValues = std::function<bool(const autograd::Parameter& parameter, int plane)>;
 
-// One contiguous range of trained elements that this rank updates. The range lies in one segment
-// and one tier.
-struct UpdateSlice {
-  int group = 0;
-  SegmentKind segment = SegmentKind::trained;
-  Range range;               // in the group's arena
-  Tier tier = Tier::device;  // where `weights` and `states` are
+// Trained elements that this rank updates. `tier`: where `weights` and `states` are.
+struct UpdateSlice : Slice {
   // [range.size()] f32 (f64 models: f64): the values that the optimizer updates. Absent in swap
   // space.
   View weights;
@@ -90,14 +82,8 @@ class WeightStore {
 
   // --- The optimizer's side
   //
-  // The slices that this rank updates, group after group.
-  virtual std::vector<UpdateSlice> slices() = 0;
-  // The slices in one tier.
-  std::vector<UpdateSlice> slices_in(Tier tier) {
-    std::vector<UpdateSlice> found = slices();
-    std::erase_if(found, [tier](const UpdateSlice& slice) { return slice.tier != tier; });
-    return found;
-  }
+  // The slices that this rank updates, group after group. Their views stay until hand_over().
+  virtual const std::vector<UpdateSlice>& slices() const = 0;
   // Takes updated values of a slice whose model_tier is nvme. `values`: [range.size()] model_dtype
   // in any memory tier, as work on `stream` leaves them. Ranges come in ascending order. Throws
   // IoError.

@@ -4,13 +4,13 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/host_stream.h"
 #include "core/trace_span.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
 #include "zero/group/parameter_shards.h"
 #include "zero/group/segment_collectives.h"
 #include "zero/group/value_store.h"
-#include "zero/tiers/host_stream.h"
 #include "zero/trace/step_trace.h"
 
 namespace zinc::zero {
@@ -44,6 +44,11 @@ class ShardedWeights : public ValueStore {
         shards_(groups, communicator, context, options.parameters),
         states_(groups.size()) {
     for (const ShardGroup& group : groups_) make_buffers(group);
+    slices_ = optimizer_.slices([this](const Slice& slice) {
+      const ShardGroup& group = group_of(slice);
+      const bool is_swapped = !is_persistent(slice.segment) && shards_.tier_of(group) == Tier::nvme;
+      return is_swapped ? View() : kept_view(group, group.segment(slice.segment), slice.range);
+    });
   }
 
   void load(const std::vector<ReadValues>& planes, const HasValues& has) override {
@@ -125,8 +130,6 @@ class ShardedWeights : public ValueStore {
     }
     bug_check(live_numel_ == 0, live_numel_, " elements are counted as gathered when none are");
   }
-
-  std::vector<UpdateSlice> slices() override { return optimizer_.slices(model_of_range()); }
 
   void take_updated(int group, Range range, const ConstView& values, StreamRef stream) override {
     shards_.take_updated(groups_[static_cast<size_t>(group)], range, values, stream);
@@ -220,9 +223,11 @@ class ShardedWeights : public ValueStore {
     return view_of(group, state_of(group).persistent, segment, range);
   }
 
-  View master_view(const ShardGroup& group, const Segment& segment, Range range) override {
-    const bool master = is_trained(segment.kind) && optimizer_.has_master(group, segment, range);
-    if (master) return optimizer_.master(group, segment, range);
+  View master_view(const Slice& slice) override {
+    if (is_trained(slice.segment) && optimizer_.has_master(slice)) return optimizer_.master(slice);
+    const ShardGroup& group = group_of(slice);
+    const Segment& segment = group.segment(slice.segment);
+    const Range& range = slice.range;
     if (is_persistent(segment.kind)) return kept_view(group, segment, range);
     const View stored = shards_.read(group, segment, range);
     if (!is_quantized(segment.kind)) return stored;
@@ -236,13 +241,6 @@ class ShardedWeights : public ValueStore {
     const Segment& segment = group.segment(kind);
     if (is_persistent(kind)) return kept_view(group, segment, range);
     return view_of(group, state_of(group).arena, segment, range);
-  }
-
-  ModelView model_of_range() const {
-    return [this](const ShardGroup& group, const Segment& segment, Range range) {
-      const bool is_swapped = !is_persistent(segment.kind) && shards_.tier_of(group) == Tier::nvme;
-      return is_swapped ? View() : kept_view(group, segment, range);
-    };
   }
 
   void make_buffers(const ShardGroup& group) {

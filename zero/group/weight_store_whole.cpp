@@ -2,12 +2,12 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/host_stream.h"
 #include "core/trace_span.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
 #include "zero/group/segment_collectives.h"
 #include "zero/group/value_store.h"
-#include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {
 namespace {
@@ -23,6 +23,7 @@ class WholeWeights : public ValueStore {
       kernels::fill({.y = View(arena.data(), DType::u8, Shape{arena.bytes()}, context.device())},
                     context.compute());
     }
+    slices_ = optimizer_.slices([this](const Slice& slice) { return stored_view(slice); });
   }
 
   void begin_pass(bool) override { optimizer_.settle(); }
@@ -42,8 +43,6 @@ class WholeWeights : public ValueStore {
   void end_passes() override {
     bug_check(pinned_ == 0, pinned_, " parameters are still in use at the end of a pass");
   }
-
-  std::vector<UpdateSlice> slices() override { return optimizer_.slices(model_of_range()); }
 
   void take_updated(int, Range, const ConstView&, StreamRef) override {
     bug_check(false, "whole weights are on the device");
@@ -110,14 +109,14 @@ class WholeWeights : public ValueStore {
     const View stored = stored_view(group, segment, range);
     return is_quantized(segment.kind) ? decoded(group, range, stored) : stored;
   }
-  View master_view(const ShardGroup& group, const Segment& segment, Range range) override {
-    const bool master = is_trained(segment.kind) && optimizer_.has_master(group, segment, range);
-    return master ? optimizer_.master(group, segment, range) : model_view(group, segment, range);
+  View stored_view(const Slice& slice) const {
+    const ShardGroup& group = group_of(slice);
+    return stored_view(group, group.segment(slice.segment), slice.range);
   }
-  ModelView model_of_range() const {
-    return [this](const ShardGroup& group, const Segment& segment, Range range) {
-      return stored_view(group, segment, range);
-    };
+  View master_view(const Slice& slice) override {
+    if (is_trained(slice.segment) && optimizer_.has_master(slice)) return optimizer_.master(slice);
+    const ShardGroup& group = group_of(slice);
+    return model_view(group, group.segment(slice.segment), slice.range);
   }
 
   std::vector<Range> kept_ranges(const ShardGroup&, const Placement& placement) const override {

@@ -188,4 +188,21 @@ std::vector<ShardGroup> make_shard_groups(
   return groups;
 }
 
+ParameterIndex index_of(const autograd::Parameter& parameter,
+                        const std::vector<ShardGroup>& groups) {
+  for (const ShardGroup& group : groups) {
+    const auto found = std::ranges::find(group.placements(), &parameter, &Placement::parameter);
+    if (found == group.placements().end()) continue;
+    return {group.index(), static_cast<int>(found - group.placements().begin())};
+  }
+  return kInNoGroup;
+}
+
+void serve(nn::Module& model, const std::vector<ShardGroup>& groups,
+           autograd::ParameterSource& source) {
+  for (nn::Parameter* parameter : model.parameters()) {
+    parameter->set_source(source, index_of(*parameter, groups));
+  }
+}
+
 }  // namespace zinc::zero

@@ -46,6 +46,8 @@
 
 namespace zinc::zero {
 
+using autograd::ParameterIndex;  // by ShardGroup::index() and place in ShardGroup::placements()
+
 inline constexpr int64_t kNormChunk = 1024;  // elements; also the alignment of a parameter
 inline constexpr int64_t kShardUnit = 2048;  // elements: 4 KiB in 16 bits
 
@@ -179,5 +181,13 @@ using GroupPart = std::optional<std::vector<int>>;
 std::vector<ShardGroup> make_shard_groups(
     nn::Module& model, int world, int64_t persistence_threshold,
     const std::function<GroupPart(const autograd::Parameter&)>& part_of = {});
+
+// The index of a parameter that lies in no group: another rank has it.
+inline constexpr ParameterIndex kInNoGroup{.group = -1};
+ParameterIndex index_of(const autograd::Parameter& parameter,
+                        const std::vector<ShardGroup>& groups);
+// Puts all parameters of the model under a source, each with its place among the groups.
+void serve(nn::Module& model, const std::vector<ShardGroup>& groups,
+           autograd::ParameterSource& source);
 
 }  // namespace zinc::zero

@@ -27,8 +27,8 @@ int64_t StateSplit::numel(const ShardGroup& group, Tier tier) const {
   return tier == tier_ ? group.trained_numel() / parts_ - on_device : 0;
 }
 
-std::vector<StateSplit::Piece> StateSplit::pieces(const ShardGroup& group, const Segment& segment,
-                                                  Range range) const {
+std::vector<Slice> StateSplit::cut(const ShardGroup& group, const Segment& segment,
+                                   Range range) const {
   const int64_t length = segment.size / parts_;
   const int64_t in_segment = range.begin - segment.offset;
   bug_check(!range.empty() && in_segment >= 0 &&
@@ -39,20 +39,25 @@ std::vector<StateSplit::Piece> StateSplit::pieces(const ShardGroup& group, const
   // The place of the range among all elements that its owner has of the group.
   const int64_t place = segment.offset / parts_ + in_segment % length;
   const int64_t cut = std::clamp(range.begin + on_device - place, range.begin, range.end);
-  std::vector<Piece> pieces;
-  if (cut > range.begin) pieces.push_back({Tier::device, {range.begin, cut}, place});
-  if (cut < range.end) {
-    pieces.push_back({tier_, {cut, range.end}, place + cut - range.begin - on_device});
-  }
-  return pieces;
+  std::vector<Slice> slices;
+  const auto add = [&](Range part, Tier tier, int64_t in_tier) {
+    if (!part.empty()) slices.push_back({group.index(), segment.kind, part, tier, in_tier});
+  };
+  add({range.begin, cut}, Tier::device, place);
+  add({cut, range.end}, tier_, place + cut - range.begin - on_device);
+  return slices;
 }
 
-StateSplit::Piece StateSplit::piece(const ShardGroup& group, const Segment& segment,
-                                    Range range) const {
-  const std::vector<Piece> found = pieces(group, segment, range);
-  bug_check(found.size() == 1, "[", range.begin, ", ", range.end, ") of group ", group.name(),
-            " is in two tiers");
-  return found.front();
+std::vector<Slice> StateSplit::slices(const std::vector<ShardGroup>& groups, int owner) const {
+  std::vector<Slice> all;
+  for (const ShardGroup& group : groups) {
+    for (const Segment& segment : group.segments()) {
+      if (!is_trained(segment.kind)) continue;
+      const auto own = cut(group, segment, segment.shard(owner, parts_));
+      all.insert(all.end(), own.begin(), own.end());
+    }
+  }
+  return all;
 }
 
 }  // namespace zinc::zero

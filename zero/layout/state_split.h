@@ -23,16 +23,23 @@
 
 namespace zinc::zero {
 
+// Trained elements that a rank owns, in one segment and one tier. Everything that a rank owns of a
+// group in one tier lies there in one run.
+struct Slice {
+  int group = 0;
+  SegmentKind segment = SegmentKind::trained;
+  Range range;  // of the group's arena, not empty
+  Tier tier = Tier::device;
+  int64_t place = 0;  // elements of the group before the first one of the slice, in this tier
+
+  // `inside` must lie in `range`.
+  Slice part(Range inside) const {
+    return {group, segment, inside, tier, place + inside.begin - range.begin};
+  }
+};
+
 class StateSplit {
  public:
-  // A part of what a rank owns, in one tier. Everything that a rank owns of a group in one tier
-  // lies there in one run.
-  struct Piece {
-    Tier tier = Tier::device;
-    Range range;        // of the group's arena, not empty
-    int64_t place = 0;  // elements of the group before the first one of the piece, in this tier
-  };
-
   // `parts`: into how many equal shards each segment is cut, one owner each. `share` in [0, 1]: the
   // part of the elements of a rank that lives in `tier`, rounded up to whole chunks.
   StateSplit(const std::vector<ShardGroup>& groups, int parts, Tier tier, double share);
@@ -44,9 +51,9 @@ class StateSplit {
   bool leaves_device() const { return leaves_device_; }
 
   // Cuts `range` by tier, in order. `range` must lie in one shard of `segment`.
-  std::vector<Piece> pieces(const ShardGroup& group, const Segment& segment, Range range) const;
-  // The same for a range that lies in one tier. Throws InternalError otherwise.
-  Piece piece(const ShardGroup& group, const Segment& segment, Range range) const;
+  std::vector<Slice> cut(const ShardGroup& group, const Segment& segment, Range range) const;
+  // All that an owner has, group after group.
+  std::vector<Slice> slices(const std::vector<ShardGroup>& groups, int owner) const;
 
  private:
   int parts_;

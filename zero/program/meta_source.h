@@ -60,23 +60,30 @@ class MetaSource : public autograd::ParameterSource {
   uintptr_t next_ = uintptr_t{1} << 40;
 };
 
-// Puts every parameter under one source and back under its own when the scope ends.
+// Puts every parameter under one source, as serve() does, and back under its own when the scope
+// ends.
 class SourceScope {
  public:
-  SourceScope(nn::Model& model, autograd::ParameterSource& source) {
+  SourceScope(nn::Model& model, autograd::ParameterSource& source,
+              const std::vector<ShardGroup>& groups = {}) {
     for (nn::Parameter* parameter : model.parameters()) {
-      previous_.emplace_back(parameter, &parameter->source());
-      parameter->set_source(source);
+      previous_.push_back({parameter, &parameter->source(), parameter->index()});
     }
+    serve(model, groups, source);
   }
   ~SourceScope() {
-    for (auto& [parameter, source] : previous_) parameter->set_source(*source);
+    for (const Previous& of : previous_) of.parameter->set_source(*of.source, of.index);
   }
   SourceScope(const SourceScope&) = delete;
   SourceScope& operator=(const SourceScope&) = delete;
 
  private:
-  std::vector<std::pair<nn::Parameter*, autograd::ParameterSource*>> previous_;
+  struct Previous {
+    nn::Parameter* parameter;
+    autograd::ParameterSource* source;
+    ParameterIndex index;
+  };
+  std::vector<Previous> previous_;
 };
 
 }  // namespace zinc::zero

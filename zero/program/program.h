@@ -41,7 +41,6 @@
 #include <vector>
 
 #include "parallel/pipeline.h"
-#include "zero/layout/parameter_table.h"
 #include "zero/layout/shard_group.h"
 
 namespace zinc::zero {

@@ -21,7 +21,7 @@ namespace {
 class RecordingSource : public MetaSource {
  public:
   RecordingSource(const std::vector<ShardGroup>& groups, Context& context, const WorkLog& log)
-      : groups_(groups), table_(groups), context_(context), log_(log) {}
+      : groups_(groups), context_(context), log_(log) {}
 
   autograd::ParameterGuard acquire(autograd::Parameter& parameter) override {
     last_used_ = &parameter;
@@ -32,7 +32,7 @@ class RecordingSource : public MetaSource {
     add(EventKind::gradient_done, parameter);
   }
   bool defers(const autograd::Parameter& parameter) const override {
-    return may_defer(groups_[static_cast<size_t>(table_.at(parameter).group)]);
+    return may_defer(groups_[static_cast<size_t>(parameter.index().group)]);
   }
   // What follows is of this one of the micro-batches side by side.
   void enter(int64_t micro_batch) { micro_batch_ = micro_batch; }
@@ -58,7 +58,7 @@ class RecordingSource : public MetaSource {
 
  private:
   void add(EventKind kind, const autograd::Parameter& parameter) {
-    places_.push_back({.event = {kind, table_.at(parameter), micro_batch_}, .work = work()});
+    places_.push_back({.event = {kind, parameter.index(), micro_batch_}, .work = work()});
   }
   // Since the last call.
   RecordedWork work() {
@@ -74,7 +74,6 @@ class RecordingSource : public MetaSource {
   }
 
   const std::vector<ShardGroup>& groups_;
-  const ParameterTable table_;
   Context& context_;
   const WorkLog& log_;
   Phase places_;
@@ -181,7 +180,7 @@ Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
   const ContextScope scope(context);
   const autograd::RemakeScope as_outside(remakes);
   RecordingSource recorder(groups, context, log);
-  const SourceScope sources(model, recorder);
+  const SourceScope sources(model, recorder, groups);
 
   nn::Batch batch = example();
   batch.global_micro_batch = 0;

@@ -16,7 +16,7 @@ bool needs_sums(const Op& op) { return op.kind == OpKind::reduce || op.kind == O
 
 }  // namespace
 
-Runner::Runner(const Parts& parts) : parts_(parts), table_(parts.groups) {}
+Runner::Runner(const Parts& parts) : parts_(parts) {}
 
 void Runner::require_open() const {
   require(open_,
@@ -28,6 +28,8 @@ void Runner::require_pass(const autograd::Parameter& parameter) const {
   require(passes_ > 0, "parameter '", parameter.name(),
           "' belongs to an engine: call engine.forward(), backward() or evaluate(), or the module "
           "itself inside engine.predict([&] { return ...; })");
+  require(parameter.index() != kInNoGroup, "parameter '", parameter.name(),
+          "' was not part of the model when the engine was made");
 }
 
 void Runner::begin_evaluation(Follows follows) {
@@ -131,7 +133,7 @@ StepResult Runner::run_step() {
 
 autograd::ParameterGuard Runner::acquire(autograd::Parameter& parameter) {
   require_pass(parameter);
-  const ParameterIndex index = table_.at(parameter);
+  const ParameterIndex index = parameter.index();
   last_used_ = &parameter;
   if (is_free_ && parts_.lockstep != nullptr) parts_.lockstep->use(index.group);
   if (phase_ == nullptr && used_group_ != index.group) {
@@ -146,7 +148,7 @@ autograd::ParameterGuard Runner::acquire(autograd::Parameter& parameter) {
 }
 
 void Runner::release(autograd::Parameter& parameter) noexcept {
-  const ParameterIndex index = table_.at(parameter);
+  const ParameterIndex index = parameter.index();
   parts_.weights.unpin(index);
   if (is_free_ || phase_ == nullptr || next_ >= phase_->size()) return;
   const Place& place = (*phase_)[next_];
@@ -157,11 +159,11 @@ void Runner::release(autograd::Parameter& parameter) noexcept {
 
 autograd::GradientTarget Runner::gradient(autograd::Parameter& parameter) {
   require_pass(parameter);
-  return parts_.gradients.target(table_.at(parameter));
+  return parts_.gradients.target(parameter.index());
 }
 
 void Runner::gradient_done(autograd::Parameter& parameter) {
-  const ParameterIndex index = table_.at(parameter);
+  const ParameterIndex index = parameter.index();
   last_used_ = &parameter;
   arrive(EventKind::gradient_done, index);
   parts_.gradients.gradient_done(index);
@@ -171,7 +173,7 @@ void Runner::gradient_done(autograd::Parameter& parameter) {
 }
 
 bool Runner::defers(const autograd::Parameter& parameter) const {
-  return may_defer(parts_.groups[static_cast<size_t>(table_.at(parameter).group)]);
+  return may_defer(parts_.groups[static_cast<size_t>(parameter.index().group)]);
 }
 
 void Runner::arrive(EventKind kind, ParameterIndex parameter) {

@@ -20,11 +20,11 @@
 #include "autograd/parameter.h"
 #include "zero/group/gradient_store.h"
 #include "zero/group/weight_store.h"
-#include "zero/layout/parameter_table.h"
+#include "zero/layout/shard_group.h"
 #include "zero/program/policy.h"
 #include "zero/program/program.h"
 #include "zero/run/lockstep.h"
-#include "zero/update/groupwise_update.h"
+#include "zero/update/weight_update.h"
 #include "zero/update/whole_step.h"
 
 namespace zinc::zero {
@@ -41,7 +41,7 @@ class Runner final : public autograd::ParameterSource {
     WeightStore& weights;
     GradientStore& gradients;
     WholeStep& step;
-    GroupwiseUpdate& update;
+    WeightUpdate& update;
     Lockstep* lockstep = nullptr;  // null: ranks need not be kept together
     OnPlace on_place{};            // behind every place but releases; may be empty
   };
@@ -84,7 +84,6 @@ class Runner final : public autograd::ParameterSource {
   // Throws InvalidArgument after close().
   void require_open() const;
 
-  const ParameterTable& table() const { return table_; }
   // The parameter that the model touched last; empty before the first.
   std::string_view last_used() const {
     return last_used_ != nullptr ? last_used_->name() : std::string_view();
@@ -118,7 +117,6 @@ class Runner final : public autograd::ParameterSource {
   void reduce_in_turn();
 
   const Parts parts_;
-  const ParameterTable table_;
   int passes_ = 0;
   bool open_ = true;
   const autograd::Parameter* last_used_ = nullptr;

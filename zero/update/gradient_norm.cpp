@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/host_stream.h"
 #include "core/transfer.h"
 #include "kernels/finite_norm.h"
 #include "tensor/tensor.h"
 #include "zero/gather_values.h"
-#include "zero/tiers/host_stream.h"
 
 namespace zinc::zero {
 namespace {
@@ -29,7 +29,7 @@ Range chunks_inside(const Placement& placement, const Range& range) {
 }
 
 template <class Visit>
-void for_each_piece(const ShardGroup& group, const OwnedRange& owned, const Visit& visit) {
+void for_each_piece(const ShardGroup& group, const Slice& owned, const Visit& visit) {
   for (size_t i = 0; i < group.placements().size(); ++i) {
     const Placement& placement = group.placements()[i];
     if (!is_trained(placement.segment)) continue;
@@ -46,8 +46,8 @@ int64_t num_subtrees(const Range& chunks) {
 }  // namespace
 
 GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
-                           std::vector<std::vector<OwnedRange>> owned,
-                           comm::Communicator& communicator, Context& context, NormPeers peers)
+                           std::vector<std::vector<Slice>> owned, comm::Communicator& communicator,
+                           Context& context, NormPeers peers)
     : groups_(groups),
       owned_(std::move(owned)),
       nodes_(owned_.size()),
@@ -68,7 +68,7 @@ GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
             "gradient norm: ranges of ", owned_.size(), " ranks in a world of ",
             communicator.size());
   for (size_t rank = 0; rank < owned_.size(); ++rank) {
-    for (const OwnedRange& piece : owned_[rank]) {
+    for (const Slice& piece : owned_[rank]) {
       bug_check(piece.range.begin % kNormChunk == 0 && piece.range.end % kNormChunk == 0,
                 "gradient norm: a range that cuts a chunk");
       for_each_piece(
@@ -109,7 +109,7 @@ int64_t GradientNorm::longest() const {
   return static_cast<int64_t>(most);
 }
 
-int64_t GradientNorm::num_nodes(const OwnedRange& owned) const {
+int64_t GradientNorm::num_nodes(const Slice& owned) const {
   int64_t count = 0;
   for_each_piece(
       groups_[static_cast<size_t>(owned.group)], owned,
@@ -126,8 +126,8 @@ GradientNorm::Room GradientNorm::take_room(const ConstView& like, int64_t numel,
   return room;
 }
 
-void GradientNorm::queue_sums(const OwnedRange& owned, const ConstView& gradient,
-                              const Rooms& rooms, const View& out, StreamRef stream) {
+void GradientNorm::queue_sums(const Slice& owned, const ConstView& gradient, const Rooms& rooms,
+                              const View& out, StreamRef stream) {
   const View chunk_sums =
       rooms.chunk_sums.view.narrow(0, 0, kernels::num_norm_chunks(gradient.numel()));
   kernels::finite_norm({.x = host_memory(gradient),
@@ -226,7 +226,7 @@ NormResult GradientNorm::measure(const std::vector<ConstView>& gradients) {
 void GradientNorm::expect_pieces() {
   int64_t largest = 0;
   int64_t total = 0;
-  for (const OwnedRange& piece : own()) {
+  for (const Slice& piece : own()) {
     largest = std::max(largest, piece.range.size());
     first_sums_.push_back(total);
     total += num_nodes(piece);
@@ -237,11 +237,12 @@ void GradientNorm::expect_pieces() {
   piece_sums_ = take_room(on_device, longest(), DType::f64);
 }
 
-void GradientNorm::take(int group, Range range, const ConstView& gradient, StreamRef stream) {
-  const auto piece = std::find_if(own().begin(), own().end(), [&](const OwnedRange& owned) {
-    return owned.group == group && owned.range == range;
+void GradientNorm::take(const Slice& slice, const ConstView& gradient, StreamRef stream) {
+  const auto piece = std::find_if(own().begin(), own().end(), [&](const Slice& owned) {
+    return owned.group == slice.group && owned.range == slice.range;
   });
-  bug_check(piece != own().end(), "gradient norm: a range of group ", group, " of another rank");
+  bug_check(piece != own().end(), "gradient norm: a range of group ", slice.group,
+            " of another rank");
   const int64_t first = first_sums_[static_cast<size_t>(piece - own().begin())];
   queue_sums(*piece, gradient, piece_rooms_, piece_sums_.view.narrow(0, first, num_nodes(*piece)),
              stream);

@@ -23,16 +23,10 @@
 #include "comm/world.h"
 #include "core/context.h"
 #include "kernels/chunk_tree_sum.h"
-#include "zero/layout/parameter_table.h"
 #include "zero/layout/shard_group.h"
+#include "zero/layout/state_split.h"
 
 namespace zinc::zero {
-
-// A range of trained elements in one group's arena. Both ends are multiples of kNormChunk.
-struct OwnedRange {
-  int group = 0;
-  Range range;
-};
 
 struct NormResult {
   double sum_of_squares = 0.0;
@@ -69,11 +63,12 @@ class GradientNorm {
     size_t place = 0;
   };
 
-  // owned[r]: the ranges that rank r measures. Together they hold every trained element once. One
-  // entry: every rank holds everything, and nothing is exchanged. `groups`, `communicator` and
-  // `context` must outlive this. `peers`: ranks that have other parts of the model. The sums of
-  // slices are added in order of rank; parameters that are not sliced count once.
-  GradientNorm(const std::vector<ShardGroup>& groups, std::vector<std::vector<OwnedRange>> owned,
+  // owned[r]: what rank r measures, both ends multiples of kNormChunk. Together they hold every
+  // trained element once. One entry: every rank holds everything, and nothing is exchanged.
+  // `groups`, `communicator` and `context` must outlive this. `peers`: ranks that have other parts
+  // of the model. The sums of slices are added in order of rank; parameters that are not sliced
+  // count once.
+  GradientNorm(const std::vector<ShardGroup>& groups, std::vector<std::vector<Slice>> owned,
                comm::Communicator& communicator, Context& context, NormPeers peers = {});
   ~GradientNorm();
   GradientNorm(const GradientNorm&) = delete;
@@ -90,7 +85,7 @@ class GradientNorm {
   // device, as work on `stream`, the reduce stream, leaves it. measure_taken(): the result, as of
   // measure().
   void expect_pieces();
-  void take(int group, Range range, const ConstView& gradient, StreamRef stream);
+  void take(const Slice& slice, const ConstView& gradient, StreamRef stream);
   NormResult measure_taken();
 
   // For DeviceVerdict, which finishes the norm itself. Queues the sums of this rank's nodes to
@@ -138,7 +133,7 @@ class GradientNorm {
   Queued take_tier(Tier tier, std::vector<Part> parts, const std::vector<ConstView>& gradients);
   // Queues the sums of all subtrees of `owned` to `out`, side by side. `gradient`: the values of
   // `owned`.
-  void queue_sums(const OwnedRange& owned, const ConstView& gradient, const Rooms& rooms,
+  void queue_sums(const Slice& owned, const ConstView& gradient, const Rooms& rooms,
                   const View& out, StreamRef stream);
   std::vector<double> measure_own(const std::vector<ConstView>& gradients);
   std::vector<std::vector<double>> exchange(const std::vector<double>& own);
@@ -157,11 +152,11 @@ class GradientNorm {
   NormResult combine(const std::vector<std::vector<double>>& sums) const;
 
   size_t me() const { return is_spread() ? static_cast<size_t>(communicator_.rank()) : 0; }
-  const std::vector<OwnedRange>& own() const { return owned_[me()]; }
-  int64_t num_nodes(const OwnedRange& owned) const;
+  const std::vector<Slice>& own() const { return owned_[me()]; }
+  int64_t num_nodes(const Slice& owned) const;
 
   const std::vector<ShardGroup>& groups_;
-  std::vector<std::vector<OwnedRange>> owned_;
+  std::vector<std::vector<Slice>> owned_;
   std::vector<std::vector<Node>> nodes_;  // by rank, in the order of measure_own's result
   std::vector<Leaf> leaves_;
   comm::Communicator& communicator_;

@@ -16,11 +16,11 @@ TiedGradients::TiedGradients(const std::vector<ShardGroup>& groups, const Pipeli
     : groups_(groups), cut_(cut), pipe_(pipe), strategy_(strategy) {}
 
 void TiedGradients::add_up() const {
-  for (const UpdateSlice& slice : strategy_.weights->slices()) {
+  for (const Slice& slice : strategy_.weights->slices()) {
     const ShardGroup& group = groups_[static_cast<size_t>(slice.group)];
     const std::vector<int>& holders = cut_.holders(*group.placements().front().parameter);
     if (holders.size() == 1) continue;
-    add_up(holders, strategy_.gradients->on_device(slice.group, slice.range));
+    add_up(holders, strategy_.gradients->on_device(slice));
   }
 }
 

@@ -65,10 +65,8 @@ WholeStep::WholeStep(const Parts& parts, const optim::Schedule& learning_rates)
   // Sums that go to swap space are measured as they leave.
   if (parts.strategy.swapped_gradients == nullptr) return;
   norm_.expect_pieces();
-  parts.strategy.gradients->on_sums(
-      [this](int group, Range range, const ConstView& sums, StreamRef stream) {
-        norm_.take(group, range, sums, stream);
-      });
+  parts.strategy.gradients->on_sums([this](const Slice& slice, const ConstView& sums,
+                                           StreamRef stream) { norm_.take(slice, sums, stream); });
 }
 
 double WholeStep::seed(int64_t num_targets) const {
@@ -110,8 +108,8 @@ bool WholeStep::must_wait(std::span<const BatchLoss> coming) const {
 
 std::vector<ConstView> WholeStep::kept_gradients() const {
   std::vector<ConstView> sums;
-  for (const UpdateSlice& slice : parts_.strategy.weights->slices()) {
-    sums.push_back(parts_.strategy.gradients->gradient(slice.group, slice.range));
+  for (const Slice& slice : parts_.strategy.weights->slices()) {
+    sums.push_back(parts_.strategy.gradients->gradient(slice));
   }
   return sums;
 }
@@ -137,7 +135,7 @@ bool WholeStep::decide() {
   const bool skipped = measured_->overflow;
   // A skipped update takes the same memory as an applied one. Both then have the peak of the plan.
   set_update(skipped ? 0.0 : factor_of(measured_->summed_norm, measured_->divisor));
-  using Kind = GroupwiseUpdate::Kind;
+  using Kind = WeightUpdate::Kind;
   strategy.update->begin(arguments(), skipped ? Kind::skipped : Kind::in_step);
   return true;
 }
@@ -241,11 +239,10 @@ void WholeStep::queue_verdict() {
   StepArguments args = arguments();
   args.factor = verdict_->factor();
   args.skip = verdict_->skip();
-  strategy.update->begin(args, GroupwiseUpdate::Kind::issued);
+  strategy.update->begin(args, WeightUpdate::Kind::issued);
   run_part(RecordedPasses::StepPart::update, [&] {
     verdict_->decide();
-    strategy.step->begin(args, false);
-    strategy.step->end();
+    strategy.update->update_all();
     verdict_->send();
   });
 }
@@ -279,7 +276,7 @@ bool WholeStep::decide_early() {
   require_targets(count);
   set_update(factor_of(0.0, divisor_of(count)));
   updating_ = true;
-  parts_.strategy.update->begin(arguments(), GroupwiseUpdate::Kind::during_backward);
+  parts_.strategy.update->begin(arguments(), WeightUpdate::Kind::during_backward);
   return true;
 }
 

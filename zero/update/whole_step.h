@@ -2,7 +2,7 @@
 // its result: norm, overflow check, factor, loss scale, learning rate.
 //
 // The runner calls norm() and decide() where the step program has these ops. decide() begins the
-// update of the weights, GroupwiseUpdate, whose ops follow. The host decides over the step, or the
+// update of the weights, WeightUpdate, whose ops follow. The host decides over the step, or the
 // device does: Note [Verdict on the device].
 #pragma once
 

@@ -1,0 +1,100 @@
+// zero/update/swapped_tiles.h: the states of an update that are in swap space, as a pipeline of
+// reading ahead, updating, and writing behind, tile by tile.
+//
+// Note [Buffers of swapped tiles]
+// - Tiles wait in a queue, in the order of the update ops of the step program.
+// - The i-th tile of the queue uses buffer i mod n. n is 1, plus 1 to read ahead, plus 1 to write
+//   behind.
+// - States do not wait for gradients: a tile is read as soon as its buffer is free. The buffer is
+//   free when the write of the tile before, and the copy of its weights to the model, are over.
+// - Gradients in swap space have a buffer beside that of the tile's states. They are read once the
+//   read of the states has started and the gradients are there.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <vector>
+
+#include "core/context.h"
+#include "optim/optimizer.h"
+#include "zero/group/gradient_store.h"
+#include "zero/group/swapped_gradients.h"
+#include "zero/group/weight_store.h"
+#include "zero/tiers/swapped_shards.h"
+
+namespace zinc::zero {
+
+struct SwappedTilesOptions {
+  SwappedShards* states = nullptr;
+  SwappedGradients* gradients = nullptr;  // null: they are in host memory
+  std::vector<int> order;                 // the trained groups, in the order of their updates
+  bool read_ahead = false;                // the next tile is read while a tile is updated
+  bool write_behind = false;  // a tile is written while the next one is read and updated
+};
+
+// Called from the issuing thread only. All calls throw IoError. After one, weights and states must
+// not be used. What `options` refers to, and the other arguments, must outlive this.
+class SwappedTiles {
+ public:
+  // Updates the weights and states of a tile, in host memory, on host_stream(). Returns the event
+  // after which the weights may change.
+  using Compute =
+      std::function<Event(const UpdateSlice& slice, Range tile, const optim::Update& update)>;
+
+  SwappedTiles(GradientStore& gradients, const std::vector<UpdateSlice>& slices, Context& context,
+               const SwappedTilesOptions& options, Compute compute);
+
+  void begin();
+  // Lets the group's tiles be updated once its gradients are there. Waits for nothing.
+  void update(int group);
+  // Updates the tiles whose inputs are there, in order.
+  void advance();
+  // Updates the rest up to the end of this group, or all; end() waits until all are written.
+  void finish(int group);
+  void end();
+  // Waits for the gradients that are read ahead.
+  void settle_gradients();
+
+ private:
+  struct Buffer {
+    Block memory;
+    Block gradient;             // with gradients in swap space
+    bool has_gradient = false;  // the tile's gradient is here or being read
+    Event sent;                 // behind the copy of the updated weights from here
+    offload::SwapSpace::Transfer transfer;
+    offload::SwapSpace::Transfer gradient_transfer;
+    bool is_free() const { return transfer.query() && sent.query(); }
+  };
+
+  std::vector<size_t> tiles_in(const std::vector<int>& order) const;
+  StreamRef host() const;
+  // By place in the queue.
+  Buffer& buffer_of(size_t place) { return buffers_[place % buffers_.size()]; }
+  const Tile& tile_at(size_t place) const { return options_.states->tiles()[queue_[place]]; }
+  bool is_ready(int group) const;
+  bool is_there(size_t place);
+  // Updates the next tile. Waits for its states and, in swap space, for its gradient.
+  void update_next();
+  void update_until(size_t end);
+  // Starts reads as far as buffers are free.
+  void start_reads();
+  void start_read();
+  // For tiles whose states are read or being read, and whose gradients have arrived.
+  void start_gradient_reads();
+  void start_gradient_read(size_t place);
+  void take_gradient(size_t place);
+  Event compute(size_t index, const Buffer& buffer);
+
+  GradientStore& gradients_;
+  const std::vector<UpdateSlice>& slices_;
+  Context& context_;
+  const SwappedTilesOptions options_;
+  const Compute compute_;
+  std::vector<Buffer> buffers_;
+  const std::vector<size_t> queue_;  // tiles
+  size_t next_read_ = 0;             // index into queue_
+  size_t next_update_ = 0;
+  std::vector<int> ready_;  // groups that are ready in this step
+};
+
+}  // namespace zinc::zero
