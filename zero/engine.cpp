@@ -8,23 +8,18 @@
 #include <utility>
 #include <vector>
 
-#include "autograd/backward.h"
-#include "autograd/loss_scope.h"
-#include "autograd/mode.h"
-#include "autograd/recompute.h"
 #include "autograd/remade.h"
 #include "core/device_checks.h"
 #include "core/error.h"
 #include "kernels/attention_library.h"
 #include "kernels/gemm_choice.h"
-#include "kernels/scale.h"
 #include "nn/linear.h"
 #include "optim/factory.h"
 #include "optim/schedule.h"
 #include "parallel/sequence_ranks.h"
 #include "parallel/tensor_ranks.h"
 #include "zero/agreement.h"
-#include "zero/edited_parameters.h"
+#include "zero/engine_values.h"
 #include "zero/gather_values.h"
 #include "zero/group/gradient_policy.h"
 #include "zero/layout/shard_group.h"
@@ -33,12 +28,10 @@
 #include "zero/program/pipeline_cut.h"
 #include "zero/resident_values.h"
 #include "zero/run/lockstep.h"
-#include "zero/run/pipeline_passes.h"
 #include "zero/run/recorded_passes.h"
 #include "zero/run/runner.h"
-#include "zero/run/vertical_passes.h"
+#include "zero/run/step_passes.h"
 #include "zero/strategy.h"
-#include "zero/tiers/saved_inputs.h"
 #include "zero/trace/phase_clock.h"
 #include "zero/trace/step_trace.h"
 #include "zero/update/update_rules.h"
@@ -68,37 +61,6 @@ EngineConfig validated(EngineConfig config, const nn::Model& model, const comm::
     config.batch.sequence = std::max<int64_t>(1, model.max_sequence());
   }
   return config;
-}
-
-// What holds while the forward pass of a training step runs, whichever way it runs. `inputs`: where
-// inputs of recomputed blocks are saved; null: where they are.
-class TrainingForward {
- public:
-  TrainingForward(const EngineConfig& config, autograd::SavedTensorStore* inputs)
-      : loss_({.label_smoothing = config.label_smoothing, .narrow_logits = config.narrow_logits}),
-        inputs_(inputs),
-        remakes_(config.recompute.selective) {}
-
- private:
-  autograd::LossScope loss_;
-  autograd::RecomputeInputScope inputs_;
-  autograd::RemakeScope remakes_;
-};
-
-// InvalidArgument where a batch that goes forward is not of the configuration's shape.
-void require_shape(const nn::Batch& batch, const EngineConfig& config) {
-  require(!batch.tensors.empty(), "engine.forward: the batch has no tensors");
-  require(batch.rows() == config.batch.micro_batch, "engine.forward: the batch has ", batch.rows(),
-          " sequences, but train_micro_batch_size_per_gpu is ", config.batch.micro_batch,
-          "; pad it, or change the configuration");
-  const Tensor labels = batch.find("labels");
-  const int64_t targets = labels.defined() ? labels.numel() : batch.num_targets;
-  require(
-      config.loss_divisor() == 1.0 || targets <= config.batch.micro_batch * config.batch.sequence,
-      "engine.forward: the batch has ", targets / config.batch.micro_batch,
-      " positions per sequence, but the scale of an fp16 loss is measured by ",
-      config.batch.sequence,
-      "; set EngineConfig::batch.sequence (default: the model's max_sequence()) to the longest");
 }
 
 // The world itself, where the configuration can be run in it. Throws ConfigError.
@@ -144,25 +106,6 @@ comm::World& checked(comm::World& world, const EngineConfig& config, bool dynami
             " go through the host, which no graph can hold; or take stage 0, 1 or 2"));
   }
   return world;
-}
-
-// InvalidArgument where an update that began with run_passes() works on the weights.
-void require_weights_at_rest(bool updating) {
-  require(!updating,
-          "engine: weights are under update since run_passes(); call step() first, or forward() "
-          "and backward() instead");
-}
-
-// InvalidArgument where backward() cannot add to sums that no other rank sees yet.
-void require_sums_without_sync(const EngineConfig& config) {
-  require(config.zero.stage <= 1, "NoSync: gradients are sharded on stage ", config.zero.stage,
-          ", so every backward() has to reduce; use stage 0 or 1");
-  const GradientPolicy policy = GradientPolicy::choose(config);
-  require(policy.schedule == ReduceSchedule::boundary,
-          "NoSync: needs \"reduce_schedule\": \"boundary\"");
-  require(policy.several || !is_16bit_float(policy.kept),
-          "NoSync: with one micro-batch per step gradients are kept in ", policy.kept,
-          "; set \"grad_accum_dtype\": \"fp32\" to add them up");
 }
 
 // A client's own, taken out of the options, or the configured one. Throws ConfigError.
@@ -275,61 +218,6 @@ std::optional<int64_t> run_length(const EngineOptions& options) {
   return options.total_steps;
 }
 
-// Host memory of the parameter's shape in the optimizer's dtype.
-Tensor host_tensor(const nn::Parameter& parameter) {
-  return Tensor::empty(parameter.shape(),
-                       parameter.dtype() == DType::f64 ? DType::f64 : DType::f32);
-}
-
-// By plane.
-std::vector<std::string_view> kinds_of(const optim::Optimizer& optimizer) {
-  std::vector<std::string_view> kinds{kWeightsKind};
-  for (int i = 0; i < optimizer.num_states(); ++i) kinds.push_back(optimizer.state_name(i));
-  return kinds;
-}
-
-// InvalidArgument where the source lacks anything that the model has, or has it in another shape.
-void require_fit(const StateSource& source, nn::Model& model,
-                 std::span<const std::string_view> kinds) {
-  std::vector<std::string> problems;
-  for (const nn::Parameter* parameter : model.parameters()) {
-    if (parameter->numel() == 0) continue;
-    for (const std::string_view kind : kinds) {
-      if (kind != kWeightsKind && !parameter->requires_grad()) continue;
-      const std::optional<Shape> shape = source.shape_of(parameter->name(), kind);
-      if (!shape) {
-        problems.push_back(str(kind, " of ", parameter->name(), ": missing"));
-      } else if (*shape != parameter->whole_shape()) {
-        problems.push_back(str(kind, " of ", parameter->name(), ": shape ", *shape,
-                               ", the model has ", parameter->whole_shape()));
-      }
-    }
-  }
-  if (problems.empty()) return;
-  constexpr size_t kShown = 10;
-  std::string message = "engine.import_state: the state is not of this model and optimizer:";
-  for (size_t i = 0; i < std::min(problems.size(), kShown); ++i) message += "\n  " + problems[i];
-  if (problems.size() > kShown) {
-    message += str("\n  and ", problems.size() - kShown, " more");
-  }
-  throw InvalidArgument(message);
-}
-
-// Dropout is off while it lives.
-class EvaluationScope {
- public:
-  explicit EvaluationScope(nn::Model& model) : model_(model), training_(model.is_training()) {
-    model_.train(false);
-  }
-  ~EvaluationScope() { model_.train(training_); }
-  EvaluationScope(const EvaluationScope&) = delete;
-  EvaluationScope& operator=(const EvaluationScope&) = delete;
-
- private:
-  nn::Model& model_;
-  bool training_;
-};
-
 // Which kernels the context takes while an engine lives, if the configuration says so.
 class ChosenKernels {
  public:
@@ -401,8 +289,6 @@ class SharedModel {
 }  // namespace
 
 class Engine::Impl {
-  static constexpr const char* kStep = "step";
-
  public:
   Impl(nn::Model& model, const EngineConfig& config, comm::World& world, EngineOptions options)
       : config_(validated(config, model, world)),
@@ -411,7 +297,7 @@ class Engine::Impl {
         world_(world.shards()),
         context_(world.context()),
         clock_(config_.wall_clock_breakdown, context_),
-        values_(model, options.weights, context_.random().seed()),
+        first_values_(model, options.weights, context_.random().seed()),
         is_clients_(options.optimizer != nullptr),
         optimizer_(choose_optimizer(config_, options, context_.random().seed())),
         shared_(model, world, config_),
@@ -428,212 +314,68 @@ class Engine::Impl {
         recorded_(
             make_recorded_passes(config_, options.dynamic_model, world_, *strategy_.gradients)),
         step_(step_parts(), {config_.schedule, config_.optimizer, run_length(options)}),
-        runner_(runner_parts(options)) {
-    values_.drop_resident();
+        runner_(runner_parts(options)),
+        passes_({.config = config_,
+                 .model = model,
+                 .world = whole_,
+                 .cut = cut_.get(),
+                 .program = program_,
+                 .strategy = strategy_,
+                 .step = step_,
+                 .runner = runner_,
+                 .recorded = recorded_.get(),
+                 .clock = clock_}),
+        values_({.config = config_,
+                 .model = model,
+                 .world = whole_,
+                 .cut = cut_.get(),
+                 .groups = groups_,
+                 .optimizer = *optimizer_,
+                 .strategy = strategy_,
+                 .gate = rules_.gate(),
+                 .step = step_}),
+        after_step_(std::move(options.after_step)) {
+    first_values_.drop_resident();
     world_.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
                                                        ReduceAlgorithm::native
                                                    ? comm::ReduceAlgorithm::native
                                                    : comm::ReduceAlgorithm::ordered);
     serve(model, groups_, runner_);
-    after_step_ = std::move(options.after_step);
   }
 
   ~Impl() { leave_values(model_, strategy_, !step_.is_updating()); }
 
-  Loss forward(const nn::Batch& batch) {
-    require(cut_ == nullptr,
-            "engine.forward: in a pipeline all micro-batches of a step pass together; call "
-            "engine.run_passes(), or zinc::train_batch(engine, loader)");
-    require(config_.batches_together() == 1,
-            "engine.forward: \"schedule\": \"vertical\" takes all micro-batches of a step "
-            "together; call engine.run_passes()");
-    step_trace_.begin(context_.trace());
-    const TracePhase phase(context_.trace(), "forward");
-    const uint64_t index = take_in(batch);
-    const auto start = clock_.start();
-    enter("forward", forwards_);
-    context_.random().set_position(static_cast<uint64_t>(step_.steps()), index);
-    runner_.begin_forward(
-        {.first = forwards_ == 1, .last = forwards_ == config_.batch.accumulation});
-    const Runner::Pass pass(runner_);
-    const autograd::ExpectedLossGradient expected(seed_of(batch.num_targets));
-    const TrainingForward forward(config_, saved_inputs_.store());
-    Loss loss{.sum = named([&] { return model_.loss(batch); }), .num_targets = batch.num_targets};
-    saved_inputs_.settle();
-    pass.end();
-    clock_.stop(start, &PhaseSeconds::forward);
-    return loss;
-  }
-
-  void backward(const Loss& loss) {
-    require(loss.sum.defined(), "engine.backward: the loss is empty; pass what forward() returned");
-    require_room("backward");
-    const TracePhase phase(context_.trace(), "backward");
-    const auto start = clock_.start();
-    enter("backward", micro_steps_ + 1);
-    const int64_t left = no_sync_ ? 1 : 0;  // more are to come
-    if (hands_over_ && !no_sync_ && micro_steps_ + 1 == config_.batch.accumulation) {
-      step_.expect({{loss.sum, loss.num_targets}});
-    }
-    const MicroBatchKind kind{.first = backwards_ == 0,
-                              .last = backwards_ + 1 == num_backwards() + left};
-    strategy_.gradients->begin_micro_steps(backwards_, 1, num_backwards() + left);
-    runner_.begin_backward(kind);
-    const Runner::Pass pass(runner_);
-    autograd::backward(loss.sum, seed_of(loss.num_targets));
-    pass.end();
-    runner_.end_backward(kind);
-    step_.add(loss.sum, loss.num_targets);
-    ++backwards_;
-    clock_.stop(start, &PhaseSeconds::backward);
-    if (no_sync_) return;
-    ++micro_steps_;
-    stepped_ = false;
-  }
-
-  void run_passes(std::span<const nn::Batch> batches) {
-    require(static_cast<int64_t>(batches.size()) == config_.batches_per_call(),
-            "engine.run_passes: ", batches.size(), " batches instead of ",
-            config_.batches_per_call());
-    if (cut_ != nullptr) {
-      run_pipeline(batches);
-    } else if (recorded_ != nullptr && !no_sync_) {
-      run_recorded(batches.front());
-    } else if (config_.batches_together() == 1) {
-      const Loss loss = forward(batches.front());
-      hands_over_ = true;
-      backward(loss);
-      hands_over_ = false;
-    } else {
-      run_side_by_side(batches);
-    }
-  }
-
-  StepResult step() {
-    StepResult result = step_now();
-    if (result.outcome == StepOutcome::accumulated) return result;
-    step_trace_.end(context_, step_.steps());
-    if (after_step_) after_step_();
-    return result;
-  }
-
-  // Without the mark in the trace.
-  StepResult step_now() {
-    const TracePhase phase(context_.trace(), "step");
-    require(!no_sync_, "engine.step: not while a NoSync lives; end it before the last backward()");
-    require(!stepped_, "engine.step: there was no backward() since the last step()");
-    stepped_ = true;
-    if (micro_steps_ < config_.batch.accumulation) return {};
-    const auto start = clock_.start();
-    activity_ = kStep;
-    StepResult result = runner_.run_step();
-    micro_steps_ = forwards_ = backwards_ = 0;
-    clock_.stop(start, &PhaseSeconds::step);
-    result.phases = clock_.take();
-    return result;
-  }
-
-  Tensor gradient(std::string_view name) {
-    require(!stepped_ && micro_steps_ == config_.batch.accumulation,
-            "engine.gradient: gradients are complete between the last backward() of a step and its "
-            "step()");
-    const nn::Parameter& parameter = model_.parameter(name);
-    require_trained_in_pipeline(parameter);
-    activity_ = "reduction of the gradients";
-    const double divisor = step_.end_gradients();
-    strategy_.update->settle_gradients();
-    const Tensor values = host_tensor(parameter);
-    if (!is_here(parameter)) return whole_of(parameter, on_all_stages(parameter, values));
-    strategy_.weights->read_owned(
-        index_of(parameter, groups_),
-        [this](const Slice& slice) { return strategy_.gradients->gradient(slice); }, flat(values));
-    kernels::scale({.x = flat(values), .factor = 1.0 / divisor, .y = flat(values)},
-                   context_.compute());
-    const Tensor whole = whole_of(parameter, on_all_stages(parameter, values));
-    context_.compute()->synchronize();
-    return whole;
-  }
-
-  void edit(const std::vector<std::string>& names,
-            const std::function<void(EditedParameters&)>& change, int modifier) {
-    require_between_steps("edit");
-    ++values_set_;
-    finish_update();
-    edit_parameters(
-        whole_, names, change, modifier,
-        [this](const std::string& name) { return values_of(name); },
-        [this](const std::string& name, const Tensor& values) { set_parameter(name, values); });
-  }
-
-  void begin_no_sync() {
-    require(!no_sync_, "NoSync: there is one already");
-    require(cut_ == nullptr, "NoSync: in a pipeline all micro-batches of a step pass together");
-    require_sums_without_sync(config_);
-    no_sync_ = true;
-  }
-  void end_no_sync() noexcept { no_sync_ = false; }
-
-  Evaluation evaluate(const nn::Batch& batch) {
-    const TracePhase phase(context_.trace(), "evaluation");
-    Tensor sum;
-    evaluated("evaluation", Runner::Follows::program,
-              [&] { sum = cut_ != nullptr ? loss_of_pipeline(batch) : model_.loss(batch); });
-    double loss = sum.defined() ? sum.item() : 0.0;
-    if (cut_ != nullptr) loss = last_values(*whole_.pipe(), std::array{loss}).front();
-    return {.loss_sum = loss, .num_targets = batch.num_targets};
-  }
-
-  Tensor next_logits(const Tensor& ids) {
-    require_whole_model("next_logits");
-    auto& lm = nn::require_interface<nn::CausalLm>(model_, "engine.next_logits");
-    Tensor logits;
-    evaluated("generation", Runner::Follows::program, [&] { logits = lm.next_logits(ids); });
-    return logits;
-  }
-
-  void predict(const std::function<void()>& work) {
-    require_whole_model("predict");
-    const TracePhase phase(context_.trace(), "prediction");
-    evaluated("prediction", Runner::Follows::uses, work);
-  }
-
   // See Note [Updates during backward].
-  void require_no_update() const { require_weights_at_rest(step_.is_updating()); }
-
-  // Mixed values would train on without a word.
-  void require_one_state() const {
-    require(
-        !is_mixed_,
-        "engine: import_state() has failed half-way, and values of two states are mixed; import "
-        "a whole one first");
+  void require_no_update() const {
+    require(!step_.is_updating(),
+            "engine: weights are under update since run_passes(); call step() first, or forward() "
+            "and backward() instead");
   }
 
-  optim::Schedule& next_learning_rates() {
+  void require_between_steps(const char* call) const {
+    runner_.require_open();
+    require(passes_.is_between_steps() && !step_.is_updating(), "engine.", call,
+            ": gradients of a step under way belong to the old values; call it between steps");
+    rules_.gate().wait_for_all();
+  }
+
+  // Values are about to be read that no update works on.
+  void begin_reading() {
     require_no_update();
-    return step_.learning_rates();
+    strategy_.update->finish();
+    passes_.enter("reading of weights");
   }
 
-  void finish_update() { strategy_.update->finish(); }
-
-  bool is_here(const nn::Parameter& parameter) const {
-    return cut_ == nullptr || cut_->is_here(parameter);
+  // Values are about to be written.
+  void begin_writing(const char* call, const char* activity) {
+    require_between_steps(call);
+    strategy_.update->finish();
+    passes_.enter(activity);
   }
 
-  // The values that the rank which speaks for the parameter has, on all ranks of a pipeline.
-  Tensor on_all_stages(const nn::Parameter& parameter, const Tensor& values) {
-    if (cut_ == nullptr || parameter.numel() == 0) return values;
-    whole_.pipe()
-        ->communicator()
-        .broadcast({.inout = flat(values), .root = cut_->holders(parameter).front()},
-                   context_.compute())
-        .wait();
-    return values;
-  }
-
-  // On all ranks, before one of them waits for another.
-  void require_trained_in_pipeline(const nn::Parameter& parameter) const {
-    require(cut_ == nullptr || parameter.requires_grad(), "parameter '", parameter.name(),
-            "' is frozen: it has neither gradient nor optimizer state");
+  void begin_evaluation() const {
+    require_no_update();
+    values_.require_one_state();
   }
 
   void require_whole_model(const char* call) const {
@@ -642,153 +384,13 @@ class Engine::Impl {
             "zinc.mesh.pipe, or call engine.release_to_model() and the model itself");
   }
 
-  // What every rank that shares the parameter has of it. Collective where ranks do.
-  Tensor whole_of(const nn::Parameter& parameter, const Tensor& here) {
-    if (!parameter.slice()) return here;
-    return parallel::whole_of(*whole_.tensor(), *parameter.slice(), here);
-  }
-
-  Tensor values_of(std::string_view name, std::optional<std::string_view> state = {}) {
-    return whole_of(model_.parameter(name), values_here(name, state));
-  }
-
-  Tensor values_here(std::string_view name, std::optional<std::string_view> state = {}) {
-    require_no_update();
-    finish_update();
-    activity_ = "reading of weights";
-    const nn::Parameter& parameter = model_.parameter(name);
-    const Tensor values = host_tensor(parameter);
-    if (state) {
-      const int index = optimizer_->state_index(*state);
-      require_trained_in_pipeline(parameter);
-      if (is_here(parameter)) {
-        strategy_.weights->read_state(index_of(parameter, groups_), index, flat(values));
-      }
-    } else if (is_here(parameter)) {
-      strategy_.weights->read_master(index_of(parameter, groups_), flat(values));
-    }
-    return on_all_stages(parameter, values);
-  }
-
-  void release_to_model() {
-    require_between_steps("release_to_model");
-    finish_update();
-    release_values(model_, [this](const std::string& name) { return values_here(name); });
-    runner_.close();
-  }
-
-  void require_between_steps(const char* call) const {
-    runner_.require_open();
-    require(backwards_ == 0 && !step_.is_updating(), "engine.", call,
-            ": gradients of a step under way belong to the old values; call it between steps");
-    rules_.gate().wait_for_all();
-  }
-
-  void set_parameter(std::string_view name, const Tensor& values) {
-    require_between_steps("set_parameter");
-    ++values_set_;
-    finish_update();
-    const nn::Parameter& parameter = model_.parameter(name);
-    require(values.shape() == parameter.whole_shape(), "parameter '", name, "' has shape ",
-            parameter.whole_shape(), ", the values have ", values.shape());
-    if (!is_here(parameter)) return;
-    const Tensor here =
-        parameter.slice() ? parallel::part_of(*parameter.slice(), values) : values.clone();
-    strategy_.weights->write_master(index_of(parameter, groups_), flat(here));
-  }
-
-  void read_own(Own what, const TakeOwn& take, bool hold) {
-    require_no_update();
-    require_one_state();
-    strategy_.update->finish_own();
-    activity_ = "reading of weights";
-    const std::vector<std::string_view> kinds = kinds_of(*optimizer_);
-    const size_t count = what == Own::weights ? 1 : kinds.size();
-    const bool holds = hold && can_hold();
-    if (holds && strategy_.swapped != nullptr) {
-      require(!rules_.gate().is_held(),
-              "engine.read_own: values in swap space are held by one at a time: let go of those of "
-              "before");
-      if (!own_reader_) own_reader_.emplace(*strategy_.swapped, context_);
-      own_reader_->begin();
-    }
-    const OwnHold held{rules_.gate(), own_reader_ ? &*own_reader_ : nullptr};
-    // What several ranks have is handed out by the first of them.
-    const auto hands_out = [this](const autograd::Parameter& parameter) {
-      const bool is_main = whole_.tensor() == nullptr || whole_.tensor()->is_main();
-      return (parameter.slice() || is_main) && (cut_ == nullptr || cut_->speaks_for(parameter));
-    };
-    read_own_values(groups_, *strategy_.weights, world_.communicator(), context_,
-                    std::span(kinds).first(count), holds ? &held : nullptr, hands_out, take);
-  }
-
-  // Nothing that the optimizer has is on the device, or in memory that the next read uses again.
-  bool can_hold() const {
-    const OffloadConfig& offload = config_.zero.offload_optimizer;
-    return offload.device == OffloadDevice::nvme ||
-           (offload.device == OffloadDevice::cpu && offload.ratio >= 1.0 &&
-            config_.zero.offload_param.device != OffloadDevice::nvme);
-  }
-
-  void import_state(const StateSource& source, const ImportOptions& options) {
-    require_between_steps("import_state");
-    finish_update();
-    activity_ = "import of a state";
-    std::vector<std::string_view> kinds = kinds_of(*optimizer_);
-    if (!options.optimizer_states) kinds.resize(1);
-    together(whole_, "import a state", [&] {
-      if (options.strict) require_fit(source, model_, kinds);
-      ++values_set_;
-      is_mixed_ = true;
-      load_from(source, kinds, options);
-    });
-    is_mixed_ = false;
-  }
-
-  void load_from(const StateSource& source, const std::vector<std::string_view>& kinds,
-                 const ImportOptions& options) {
-    const auto has = [&](const autograd::Parameter& parameter, int plane) {
-      return source.shape_of(parameter.name(), kinds[static_cast<size_t>(plane)]) ==
-             parameter.whole_shape();
-    };
-    std::vector<ReadValues> planes;
-    for (const std::string_view kind : kinds) {
-      planes.emplace_back(
-          [&source, kind](const autograd::Parameter& parameter, int64_t begin, const View& out) {
-            read_slice(parameter.slice(), begin, out, [&](int64_t at, const View& part) {
-              source.read(parameter.name(), kind, at, part);
-            });
-          });
-    }
-    strategy_.weights->load(planes, options.strict ? HasValues() : has);
-    if (options.counters) step_.restore(source.state());
-  }
-
-  GraphUse graph_use() const {
-    if (recorded_ == nullptr) return {};
-    return {.recorded = recorded_->num_recorded(),
-            .launched = recorded_->num_launched(),
-            .step_parts = recorded_->num_step_parts_launched()};
-  }
-
-  std::string moment() const {
-    const std::string_view activity = activity_;
-    const std::string at =
-        runner_.last_used().empty() ? std::string() : str(", at ", runner_.last_used());
-    if (activity == "forward" || activity == "backward") {
-      return str(activity, " of micro-batch ", entered_, at);
-    }
-    if (activity == "evaluation" || activity == "prediction") return str(activity, at);
-    return activity_ == kStep ? step_.moment() : std::string(activity);
-  }
-
   EngineConfig config_;
   nn::Model& model_;
   comm::World& whole_;
   comm::World& world_;  // among which states are sharded
   Context& context_;
   PhaseClock clock_;
-  ResidentValues values_;
+  ResidentValues first_values_;
   const bool is_clients_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   SharedModel shared_;
@@ -800,260 +402,15 @@ class Engine::Impl {
   UpdateRules rules_;
   bool agreed_;
   Strategy strategy_;
-  std::optional<SwappedReader> own_reader_;   // once somebody holds what is in swap space
   std::unique_ptr<Lockstep> lockstep_;        // null: nothing is sharded
   std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
   WholeStep step_;
   Runner runner_;
-  SavedInputs saved_inputs_{context_, config_, model_, whole_.tensor(), strategy_.swap_clock.get()};
-
-  int64_t values_set_ = 0;   // EngineUsage
-  bool is_mixed_ = false;    // an import has failed behind its begin
-  int64_t micro_steps_ = 0;  // micro-batches that the step under way has had
-  int64_t forwards_ = 0;     // since the last step: numbers batches that carry no index
-  int64_t backwards_ = 0;    // since the last step, uncounted ones of NoSync too
-  bool no_sync_ = false;
-  bool stepped_ = true;
-  const char* activity_ = "construction";
-  int64_t entered_ = 0;  // micro-batch of the activity, from 1; 0: of no micro-batch
-  StepTrace step_trace_;
+  StepPasses passes_;
+  EngineValues values_;
   std::function<void()> after_step_;
-  bool hands_over_ = false;  // run_passes(): the update may begin during backward
 
  private:
-  // Checks a batch that goes forward, and gives the key of its random numbers: one of its own for
-  // each rank that has a part of its tokens.
-  uint64_t take_in(const nn::Batch& batch) {
-    require_one_state();
-    require_shape(batch, config_);
-    const int64_t next = step_.steps() * config_.batch.accumulation + forwards_++;
-    const comm::MeshPlace data = whole_.data();
-    const int64_t index =
-        batch.global_micro_batch >= 0 ? batch.global_micro_batch : next * data.size() + data.rank();
-    const comm::Mesh& mesh = whole_.mesh();
-    return static_cast<uint64_t>(index * mesh.sequence + mesh.sequence_of(whole_.rank()));
-  }
-
-  template <class Compute>
-  void evaluated(const char* activity, Runner::Follows follows, const Compute& compute) {
-    require_no_update();
-    require_one_state();
-    const EvaluationScope evaluation(model_);
-    const autograd::NoGrad no_grad;
-    enter(activity, 0);
-    runner_.begin_evaluation(follows);
-    try {
-      const Runner::Pass pass(runner_);
-      named(compute);
-      pass.end();
-    } catch (...) {
-      strategy_.weights->end_passes();
-      throw;
-    }
-    strategy_.weights->end_passes();
-  }
-
-  // What the model complains of says in which pass, and behind which parameter.
-  template <class Compute>
-  auto named(const Compute& compute) -> decltype(compute()) {
-    try {
-      return compute();
-    } catch (const InvalidArgument& error) {
-      const std::string_view used = runner_.last_used();
-      throw InvalidArgument(str(error.what(), " (", activity_,
-                                entered_ > 0 ? str(" of micro-batch ", entered_) : "",
-                                used.empty() ? "" : str(", after ", used, " was used"), ")"));
-    }
-  }
-
-  void enter(const char* activity, int64_t micro_batch) {
-    activity_ = activity;
-    entered_ = micro_batch;
-  }
-
-  void require_room(const char* call) const {
-    require(micro_steps_ < config_.batch.accumulation, "engine.", call, ": all ",
-            config_.batch.accumulation, " micro-batches of this step are done; call step() first");
-  }
-  // Of this step, as far as is known.
-  int64_t num_backwards() const { return backwards_ + config_.batch.accumulation - micro_steps_; }
-
-  // See Note [Recorded passes].
-  void run_recorded(const nn::Batch& batch) {
-    require_room("run_passes");
-    step_trace_.begin(context_.trace());
-    const TracePhase phase(context_.trace(), "forward and backward");
-    const uint64_t index = take_in(batch);
-    enter("recorded passes", forwards_);
-    context_.random().set_position(static_cast<uint64_t>(step_.steps()), index);
-    const MicroBatchKind kind{.first = backwards_ == 0, .last = backwards_ + 1 == num_backwards()};
-    strategy_.gradients->begin_micro_steps(backwards_, 1, num_backwards());
-    const auto passes = [&](const nn::Batch& inputs, const autograd::RecordedSeed& seed) {
-      runner_.begin_forward(kind);
-      const Runner::Pass pass(runner_);
-      const autograd::ExpectedLossGradient expected({.recorded = &seed});
-      const TrainingForward forward(config_, saved_inputs_.store());
-      const Tensor loss = model_.loss(inputs);
-      pass.end();
-      runner_.begin_backward(kind);
-      autograd::backward(loss, seed.gradient());
-      pass.end();
-      strategy_.weights->end_passes();
-      strategy_.gradients->complete_micro_steps();
-      return loss;
-    };
-    Tensor sum;
-    try {
-      sum = named([&] { return recorded_->run(batch, kind, seed_of(batch.num_targets), passes); });
-    } catch (...) {
-      // What was to be gathered by a recording that failed has never been.
-      strategy_.weights->end_passes();
-      throw;
-    }
-    runner_.end_backward(kind);
-    step_.add(sum, batch.num_targets);
-    ++backwards_;
-    ++micro_steps_;
-    stepped_ = false;
-  }
-
-  void run_side_by_side(std::span<const nn::Batch> batches) {
-    require(stepped_ && backwards_ == 0,
-            "engine.run_passes: all micro-batches of this step are done; call step() first");
-    step_trace_.begin(context_.trace());
-    const std::vector<SideBySide> micro_batches = take_in(batches);
-    VerticalPasses passes(model_, static_cast<uint64_t>(step_.steps()), micro_batches);
-    const MicroBatchKind kind{.first = true, .last = true};
-    runner_.begin_forward(kind);
-    {
-      const TracePhase phase(context_.trace(), "forward");
-      const auto start = clock_.start();
-      const Runner::Pass pass(runner_);
-      const TrainingForward forward(config_, saved_inputs_.store());
-      named([&] { passes.forward([this](int64_t i) { enter("forward", i + 1); }); });
-      saved_inputs_.settle();
-      pass.end();
-      clock_.stop(start, &PhaseSeconds::forward);
-    }
-    const TracePhase phase(context_.trace(), "backward");
-    const auto start = clock_.start();
-    const auto count = static_cast<int64_t>(batches.size());
-    const std::vector<BatchLoss> losses = passes.losses();
-    step_.expect(losses);
-    strategy_.gradients->begin_micro_steps(0, count, count);
-    runner_.begin_backward(kind);
-    const Runner::Pass pass(runner_);
-    passes.backward([this](int64_t i) {
-      enter("backward", i + 1);
-      strategy_.gradients->enter(i);
-    });
-    pass.end();
-    runner_.end_backward(kind);
-    for (const BatchLoss& loss : losses) step_.add(loss.sum, loss.num_targets);
-    micro_steps_ = backwards_ = count;
-    stepped_ = false;
-    clock_.stop(start, &PhaseSeconds::backward);
-  }
-
-  std::vector<SideBySide> take_in(std::span<const nn::Batch> batches) {
-    std::vector<SideBySide> micro_batches;
-    for (const nn::Batch& batch : batches) {
-      micro_batches.push_back({.batch = &batch,
-                               .global_micro_batch = take_in(batch),
-                               .seed = seed_of(batch.num_targets)});
-    }
-    return micro_batches;
-  }
-
-  // The stages of this rank of a pipeline, in the order of the step program.
-  void run_pipeline(std::span<const nn::Batch> batches) {
-    require(stepped_ && backwards_ == 0,
-            "engine.run_passes: all micro-batches of this step are done; call step() first");
-    step_trace_.begin(context_.trace());
-    const std::vector<SideBySide> micro_batches = take_in(batches);
-    PipelinePasses passes(*cut_, *whole_.pipe(), static_cast<uint64_t>(step_.steps()),
-                          micro_batches);
-    for (const parallel::PipelineOp& op : program_.program.pipeline) {
-      const TracePhase phase(context_.trace(), name_of(op.work).data());
-      switch (op.work) {
-        case parallel::PipelineWork::forward:
-          forward_in_pipeline(passes, op, micro_batches[static_cast<size_t>(op.micro_batch)].seed);
-          break;
-        case parallel::PipelineWork::backward:
-          backward_in_pipeline(passes, op);
-          break;
-        case parallel::PipelineWork::weights:
-          weights_in_pipeline(passes, op);
-          break;
-        default:
-          passes.exchange(op);
-      }
-    }
-    micro_steps_ = backwards_ = config_.batch.accumulation;
-    stepped_ = false;
-  }
-
-  MicroBatchKind kind_of(const parallel::PipelineOp& op) const {
-    return {.first = op.micro_batch == 0,
-            .last = op.micro_batch + 1 == config_.batch.accumulation,
-            .part = op.part};
-  }
-
-  void forward_in_pipeline(PipelinePasses& passes, const parallel::PipelineOp& op, double seed) {
-    const auto start = clock_.start();
-    enter("forward", op.micro_batch + 1);
-    runner_.begin_forward(kind_of(op));
-    const Runner::Pass pass(runner_);
-    const autograd::ExpectedLossGradient expected(seed);
-    const TrainingForward forward(config_, saved_inputs_.store());
-    named([&] { passes.forward(op); });
-    pass.end();
-    clock_.stop(start, &PhaseSeconds::forward);
-  }
-
-  void backward_in_pipeline(PipelinePasses& passes, const parallel::PipelineOp& op) {
-    const auto start = clock_.start();
-    enter("backward", op.micro_batch + 1);
-    strategy_.gradients->begin_micro_steps(op.micro_batch, 1, config_.batch.accumulation,
-                                           {.part = op.part});
-    runner_.begin_backward(kind_of(op));
-    const Runner::Pass pass(runner_);
-    passes.backward(op, program_.policy.pipeline.splits_backward());
-    pass.end();
-    runner_.end_backward(kind_of(op));
-    if (op.part + 1 == cut_->num_parts()) {
-      const BatchLoss loss = passes.loss(op.micro_batch);
-      step_.add(loss.sum, loss.num_targets);
-    }
-    clock_.stop(start, &PhaseSeconds::backward);
-  }
-
-  void weights_in_pipeline(PipelinePasses& passes, const parallel::PipelineOp& op) {
-    const auto start = clock_.start();
-    enter("backward", op.micro_batch + 1);
-    strategy_.gradients->begin_micro_steps(op.micro_batch, 1, config_.batch.accumulation,
-                                           {.part = op.part, .deferred = true});
-    runner_.begin_weights(kind_of(op));
-    const Runner::Pass pass(runner_);
-    passes.weights(op);
-    pass.end();
-    runner_.end_weights(kind_of(op));
-    clock_.stop(start, &PhaseSeconds::backward);
-  }
-
-  // Of an evaluation; undefined but on the last rank.
-  Tensor loss_of_pipeline(const nn::Batch& batch) {
-    const SideBySide alone{.batch = &batch};
-    PipelinePasses passes(*cut_, *whole_.pipe(), 0, std::span(&alone, 1));
-    for (int part = 0; part < cut_->num_parts(); ++part) {
-      using parallel::PipelineWork;
-      if (!cut_->part(part).is_first) passes.exchange({PipelineWork::receive_input, 0, part});
-      passes.forward({PipelineWork::forward, 0, part});
-      if (!cut_->part(part).is_last) passes.exchange({PipelineWork::send_output, 0, part});
-    }
-    return passes.loss(0).sum;
-  }
-
   NormPeers norm_peers() {
     NormPeers peers{.tensor = whole_.tensor(), .pipe = whole_.pipe()};
     if (cut_ == nullptr) return peers;
@@ -1070,7 +427,7 @@ class Engine::Impl {
             .program = program_,
             .communicator = world_.communicator(),
             .context = context_,
-            .weights = values_,
+            .weights = first_values_,
             .clock = clock_,
             .states = optimizer_->states(),
             .wire_divisor = wire_divisor(config_.gradient, world_.size())};
@@ -1104,10 +461,6 @@ class Engine::Impl {
             .lockstep = lockstep_.get(),
             .on_place = std::move(options.on_place)};
   }
-
-  double seed_of(int64_t num_targets) const { return step_.seed(num_targets); }
-
-  static View flat(const Tensor& values) { return values.view().reshape(Shape{values.numel()}); }
 };
 
 Engine::Engine(nn::Model& model, const EngineConfig& config, comm::World& world,
@@ -1115,57 +468,127 @@ Engine::Engine(nn::Model& model, const EngineConfig& config, comm::World& world,
     : impl_(std::make_unique<Impl>(model, config, world, std::move(options))) {}
 Engine::~Engine() = default;
 
-Loss Engine::forward(const nn::Batch& batch) { return impl_->forward(batch); }
-void Engine::backward(const Loss& loss) { impl_->backward(loss); }
-void Engine::run_passes(std::span<const nn::Batch> batches) { impl_->run_passes(batches); }
-StepResult Engine::step() { return impl_->step(); }
-Evaluation Engine::evaluate(const nn::Batch& batch) { return impl_->evaluate(batch); }
-Tensor Engine::next_logits(const Tensor& ids) { return impl_->next_logits(ids); }
-void Engine::run_prediction(const std::function<void()>& work) { impl_->predict(work); }
+Loss Engine::forward(const nn::Batch& batch) {
+  impl_->values_.require_one_state();
+  const BatchLoss loss = impl_->passes_.forward(batch);
+  return {.sum = loss.sum, .num_targets = loss.num_targets};
+}
+void Engine::backward(const Loss& loss) {
+  impl_->passes_.backward({.sum = loss.sum, .num_targets = loss.num_targets});
+}
+void Engine::run_passes(std::span<const nn::Batch> batches) {
+  impl_->values_.require_one_state();
+  impl_->passes_.run(batches);
+}
+StepResult Engine::step() {
+  StepResult result = impl_->passes_.step();
+  if (result.outcome != StepOutcome::accumulated && impl_->after_step_) impl_->after_step_();
+  return result;
+}
+
+Evaluation Engine::evaluate(const nn::Batch& batch) {
+  const TracePhase phase(impl_->context_.trace(), "evaluation");
+  impl_->begin_evaluation();
+  const Tensor sum = impl_->passes_.loss_of(batch);
+  double loss = sum.defined() ? sum.item() : 0.0;
+  if (impl_->cut_ != nullptr) {
+    loss = last_values(*impl_->whole_.pipe(), std::array{loss}).front();
+  }
+  return {.loss_sum = loss, .num_targets = batch.num_targets};
+}
+Tensor Engine::next_logits(const Tensor& ids) {
+  impl_->require_whole_model("next_logits");
+  auto& lm = nn::require_interface<nn::CausalLm>(impl_->model_, "engine.next_logits");
+  impl_->begin_evaluation();
+  Tensor logits;
+  impl_->passes_.evaluate("generation", Runner::Follows::program,
+                          [&] { logits = lm.next_logits(ids); });
+  return logits;
+}
+void Engine::run_prediction(const std::function<void()>& work) {
+  impl_->require_whole_model("predict");
+  const TracePhase phase(impl_->context_.trace(), "prediction");
+  impl_->begin_evaluation();
+  impl_->passes_.evaluate("prediction", Runner::Follows::uses, work);
+}
+
 const EngineConfig& Engine::config() const { return impl_->config_; }
 nn::Model& Engine::model() { return impl_->model_; }
 comm::World& Engine::world() { return impl_->whole_; }
+const StepProgram& Engine::step_program() const { return impl_->program_; }
+std::string Engine::moment() const { return impl_->passes_.moment(); }
 TrainingState Engine::state() const {
   TrainingState state = impl_->step_.state();
   state.optimizer = impl_->optimizer_->name();
-  for (const std::string_view kind : kinds_of(*impl_->optimizer_)) state.kinds.emplace_back(kind);
+  for (const std::string_view kind : impl_->values_.kinds()) state.kinds.emplace_back(kind);
   return state;
 }
 double Engine::learning_rate() const { return impl_->step_.learning_rates().lr(); }
 void Engine::set_learning_rate(std::optional<double> value) {
-  impl_->next_learning_rates().set_lr(value);
-}
-Tensor Engine::parameter(std::string_view name) { return impl_->values_of(name); }
-Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
-  return impl_->values_of(name, state);
-}
-void Engine::set_parameter(std::string_view name, const Tensor& values) {
-  impl_->set_parameter(name, values);
-}
-void Engine::finish_update() { impl_->finish_update(); }
-void Engine::release_to_model() { impl_->release_to_model(); }
-void Engine::read_own(Own what, const TakeOwn& take, bool hold) {
-  impl_->read_own(what, take, hold);
-}
-void Engine::import_state(const StateSource& source, const ImportOptions& options) {
-  impl_->import_state(source, options);
+  impl_->require_no_update();
+  impl_->step_.learning_rates().set_lr(value);
 }
 EngineUsage Engine::usage() const {
-  return {.swap = impl_->strategy_.swap_traffic() + impl_->saved_inputs_.traffic(),
-          .graphs = impl_->graph_use(),
-          .own = own_bytes(impl_->groups_, impl_->world_.size(), impl_->optimizer_->num_states()),
-          .values_set = impl_->values_set_,
-          .can_hold_own = impl_->can_hold()};
+  EngineUsage usage{
+      .swap = impl_->strategy_.swap_traffic() + impl_->passes_.traffic(),
+      .own = own_bytes(impl_->groups_, impl_->world_.size(), impl_->optimizer_->num_states()),
+      .values_set = impl_->values_.num_set(),
+      .can_hold_own = impl_->values_.can_hold()};
+  if (const RecordedPasses* const recorded = impl_->recorded_.get(); recorded != nullptr) {
+    usage.graphs = {.recorded = recorded->num_recorded(),
+                    .launched = recorded->num_launched(),
+                    .step_parts = recorded->num_step_parts_launched()};
+  }
+  return usage;
 }
-std::string Engine::moment() const { return impl_->moment(); }
-Tensor Engine::gradient(std::string_view name) { return impl_->gradient(name); }
+
+void Engine::finish_update() { impl_->strategy_.update->finish(); }
+Tensor Engine::parameter(std::string_view name) {
+  impl_->begin_reading();
+  return impl_->values_.read(name);
+}
+Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
+  impl_->begin_reading();
+  return impl_->values_.read(name, state);
+}
+void Engine::set_parameter(std::string_view name, const Tensor& values) {
+  impl_->begin_writing("set_parameter", "writing of weights");
+  impl_->values_.write(name, values);
+}
 void Engine::edit(const std::vector<std::string>& names,
                   const std::function<void(EditedParameters&)>& change, int modifier) {
-  impl_->edit(names, change, modifier);
+  impl_->begin_writing("edit", "reading of weights");
+  impl_->values_.edit(names, change, modifier);
 }
-Engine::NoSync::NoSync(Engine& engine) : engine_(engine) { engine.impl_->begin_no_sync(); }
-Engine::NoSync::~NoSync() { engine_.impl_->end_no_sync(); }
-const StepProgram& Engine::step_program() const { return impl_->program_; }
+void Engine::read_own(Own what, const TakeOwn& take, bool hold) {
+  impl_->begin_evaluation();
+  impl_->strategy_.update->finish_own();
+  impl_->passes_.enter("reading of weights");
+  impl_->values_.read_own(what, take, hold);
+}
+void Engine::import_state(const StateSource& source, const ImportOptions& options) {
+  impl_->begin_writing("import_state", "import of a state");
+  impl_->values_.import_state(source, options);
+}
+void Engine::release_to_model() {
+  impl_->begin_writing("release_to_model", "reading of weights");
+  impl_->values_.release_to_model();
+  impl_->runner_.close();
+}
+Tensor Engine::gradient(std::string_view name) {
+  require(impl_->passes_.has_all_gradients(),
+          "engine.gradient: gradients are complete between the last backward() of a step and its "
+          "step()");
+  return impl_->values_.gradient(name, [&] {
+    impl_->passes_.enter("reduction of the gradients");
+    const double divisor = impl_->step_.end_gradients();
+    impl_->strategy_.update->settle_gradients();
+    return divisor;
+  });
+}
+
+Engine::NoSync::NoSync(Engine& engine) : engine_(engine) { engine.impl_->passes_.begin_no_sync(); }
+Engine::NoSync::~NoSync() { engine_.impl_->passes_.end_no_sync(); }
 
 std::vector<Evaluation> gather(Engine& engine, const Evaluation& part) {
   engine.finish_update();

@@ -12,12 +12,31 @@
 
 #include "comm/communicator.h"
 #include "core/context.h"
-#include "zero/group/weight_store.h"
+#include "optim/optimizer.h"
 #include "zero/layout/shard_group.h"
 #include "zero/layout/state_split.h"
 #include "zero/tiers/swapped_shards.h"
 
 namespace zinc::zero {
+
+// Gives values of a slice that this rank owns, from slice.range.begin on. From memory: all values.
+// From swap space: at least one. The view is valid until the next call.
+using OwnedValues = std::function<ConstView(const Slice& slice)>;
+
+// Trained elements that this rank updates. `tier`: where `weights` and `states` are.
+struct UpdateSlice : Slice {
+  // [range.size()] f32 (f64 models: f64): the values that the optimizer updates. Absent in swap
+  // space.
+  View weights;
+  std::array<View, optim::kMaxOptimizerStates> states;  // [range.size()], as `weights`
+  // Where the model's own copy of these weights lives, and its dtype. nvme: new values go to
+  // take_updated().
+  Tier model_tier = Tier::device;
+  DType model_dtype = DType::f32;
+  // [range.size()] that copy, on the device or in host memory. Absent if `weights` is the model's
+  // copy.
+  View model_weights;
+};
 
 // The model's own weights for an owned slice: [range.size()] in the group's dtype; empty if they
 // are in swap space.

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string_view>
 #include <utility>
@@ -18,16 +19,13 @@
 #include "core/trace.h"
 #include "optim/optimizer.h"
 #include "tensor/tensor.h"
+#include "zero/group/optimizer_shards.h"
 #include "zero/group/parameter_shards.h"
 #include "zero/layout/shard_group.h"
 #include "zero/layout/state_split.h"
 #include "zero/tiers/swapped_shards.h"
 
 namespace zinc::zero {
-
-// Gives values of a slice that this rank owns, from slice.range.begin on. From memory: all values.
-// From swap space: at least one. The view is valid until the next call.
-using OwnedValues = std::function<ConstView(const Slice& slice)>;
 
 // Reads elements [begin, begin + out.numel()) of a parameter, flat row-major, in out's dtype. out:
 // contiguous host memory.
@@ -36,24 +34,24 @@ using ReadValues =
 
 using HasValues = std::function<bool(const autograd::Parameter& parameter, int plane)>;
 
-// Trained elements that this rank updates. `tier`: where `weights` and `states` are.
-struct UpdateSlice : Slice {
-  // [range.size()] f32 (f64 models: f64): the values that the optimizer updates. Absent in swap
-  // space.
-  View weights;
-  std::array<View, optim::kMaxOptimizerStates> states;  // [range.size()], as `weights`
-  // Where the model's own copy of these weights lives, and its dtype. nvme: new values go to
-  // take_updated().
-  Tier model_tier = Tier::device;
-  DType model_dtype = DType::f32;
-  // [range.size()] that copy, on the device or in host memory. Absent if `weights` is the model's
-  // copy.
-  View model_weights;
+struct WeightStoreOptions {
+  StateSplit split;                    // where master weights and states live
+  optim::States states{.count = 2};    // of the optimizer, per trained element
+  bool shard_optimizer = false;        // a rank has its shards of master weights and states only
+  int64_t bucket_numel = 500'000'000;  // elements per collective
+  ParameterShardOptions parameters{};  // with sharded weights: where the shards live
+  SwappedShards* swapped = nullptr;    // tier nvme: master weights and states; outlives the store
+  bool overlap = false;                // gathers run on a stream of their own
+  // With sharded weights: the elements of gathered groups above which gather_for_use() frees unused
+  // ones.
+  int64_t max_live_numel = 1'000'000'000;
 };
 
 class WeightStore {
  public:
   virtual ~WeightStore() = default;
+  WeightStore(const WeightStore&) = delete;
+  WeightStore& operator=(const WeightStore&) = delete;
 
   // --- The model's side, called by the runner of the step program
   //
@@ -83,7 +81,7 @@ class WeightStore {
   // --- The optimizer's side
   //
   // The slices that this rank updates, group after group. Their views stay until hand_over().
-  virtual const std::vector<UpdateSlice>& slices() const = 0;
+  const std::vector<UpdateSlice>& slices() const { return slices_; }
   // Takes updated values of a slice whose model_tier is nvme. `values`: [range.size()] model_dtype
   // in any memory tier, as work on `stream` leaves them. Ranges come in ascending order. Throws
   // IoError.
@@ -105,23 +103,23 @@ class WeightStore {
   // The values that the optimizer works on (master weights, if there are any): flat [numel] f32
   // (f64 models: f64), on the context's device.
   virtual void read_master(ParameterIndex parameter, View out) = 0;
-  virtual void read_state(ParameterIndex parameter, int state, View out) = 0;
+  void read_state(ParameterIndex parameter, int state, View out);
   // The values of read_master() or read_state() for `range` of the group's arena: flat
   // [range.size()]. `range` is part of the parameter, in this rank's shard of its segment. Every
   // rank has its shard on every stage. Not collective.
-  virtual void read_own(ParameterIndex parameter, int plane, Range range, View out) = 0;
+  void read_own(ParameterIndex parameter, int plane, Range range, View out);
   // The same values in place, without a copy, in the dtype in which they are kept. Absent if the
   // host cannot read their memory. The caller must have waited for the work on the
   // compute stream.
-  virtual ConstView own_in_place(ParameterIndex parameter, int plane, Range range) = 0;
+  ConstView own_in_place(ParameterIndex parameter, int plane, Range range);
   // Reads values that are spread over the ranks as slices() are, such as gradients.
-  virtual void read_owned(ParameterIndex parameter, const OwnedValues& values, View out) = 0;
-  virtual void write_master(ParameterIndex parameter, ConstView values) = 0;
+  void read_owned(ParameterIndex parameter, const OwnedValues& values, View out);
+  void write_master(ParameterIndex parameter, ConstView values);
   // Loads values of all parameters, by plane: weights, then as many states as are given. A value is
   // converted once to f32 (f64 models: f64) and from there to the model's dtype, so every way of
   // sharding starts alike. `has`: false leaves a value as it is; an empty function means true. Each
   // rank reads what it keeps. Not collective.
-  virtual void load(const std::vector<ReadValues>& planes, const HasValues& has) = 0;
+  virtual void load(const std::vector<ReadValues>& planes, const HasValues& has);
 
   // Gives the model's own values, whole, with the memory they lie in. Empty if they are sharded.
   // The store cannot be used afterwards.
@@ -129,19 +127,68 @@ class WeightStore {
 
   // Traffic of the model's own weights in swap space.
   virtual SwapTraffic swap_traffic() const { return {}; }
-};
 
-struct WeightStoreOptions {
-  StateSplit split;                    // where master weights and states live
-  optim::States states{.count = 2};    // of the optimizer, per trained element
-  bool shard_optimizer = false;        // a rank has its shards of master weights and states only
-  int64_t bucket_numel = 500'000'000;  // elements per collective
-  ParameterShardOptions parameters{};  // with sharded weights: where the shards live
-  SwappedShards* swapped = nullptr;    // tier nvme: master weights and states; outlives the store
-  bool overlap = false;                // gathers run on a stream of their own
-  // With sharded weights: the elements of gathered groups above which gather_for_use() frees unused
-  // ones.
-  int64_t max_live_numel = 1'000'000'000;
+ protected:
+  // `own_master`: see OptimizerShards.
+  WeightStore(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
+              Context& context, const WeightStoreOptions& options, bool own_master);
+
+  // The values that the optimizer works on; of a frozen slice the model's values.
+  virtual View master_view(const Slice& slice) = 0;
+  // The ranges of a parameter that this rank keeps in the model's dtype.
+  virtual std::vector<Range> kept_ranges(const ShardGroup& group,
+                                         const Placement& placement) const = 0;
+  // Writes the values of a kept range to the model's own weights. A quantized segment takes encoded
+  // bytes.
+  virtual void store_model(const ShardGroup& group, const Segment& segment, Range range,
+                           const ConstView& values) = 0;
+  // Releases all gathered groups.
+  virtual void come_to_rest() {}
+
+  // The whole parameter for a use: [shape] in the group's dtype on the device. `stored` is the
+  // parameter as it is kept, on the device. A quantized parameter is decoded to memory that lasts
+  // until end_use(); uses at the same time share it. On the compute stream.
+  ConstView begin_use(ParameterIndex parameter, const ConstView& stored);
+  void end_use(ParameterIndex parameter) noexcept;
+  // Decodes a range of a quantized segment: [range.size()] in the group's dtype on the device,
+  // valid until the next call or forget_decoded(). `stored`: encoded bytes in any memory tier. On
+  // the compute stream.
+  View decoded(const ShardGroup& group, Range range, const ConstView& stored);
+  void forget_decoded() { decoded_.reset(); }
+
+  const ShardGroup& group_of(const Slice& slice) const {
+    return groups_[static_cast<size_t>(slice.group)];
+  }
+  const ShardGroup& group_of(ParameterIndex parameter) const {
+    return groups_[static_cast<size_t>(parameter.group)];
+  }
+  const Placement& at(ParameterIndex parameter) const {
+    return group_of(parameter).placements()[static_cast<size_t>(parameter.position)];
+  }
+  OwnedValues masters();
+  OwnedValues values_of(int plane);
+
+  const std::vector<ShardGroup>& groups_;
+  comm::Communicator& communicator_;
+  Context& context_;
+  const WeightStoreOptions options_;
+  OptimizerShards optimizer_;
+  std::vector<UpdateSlice> slices_;  // the derived class fills them
+
+ private:
+  void store(const ShardGroup& group, const Placement& placement, Range range,
+             const ConstView& values);
+  void load(const ShardGroup& group, const Placement& placement, Range range,
+            const std::vector<ReadValues>& planes, const HasValues& has);
+  // Loads the kept ranges of a parameter in a quantized segment.
+  void load_encoded(const ShardGroup& group, const Placement& placement, const ReadValues& read);
+
+  struct Use {
+    Block values;  // [numel] in the group's dtype
+    int count = 0;
+  };
+  std::map<std::pair<int, int>, Use> uses_;  // by group, position: quantized parameters in use
+  Block decoded_;
 };
 
 // Model weights whole on every rank (stages 0 to 2). Values are undefined before load().

@@ -10,7 +10,7 @@
 #include "kernels/fill.h"
 #include "zero/group/parameter_shards.h"
 #include "zero/group/segment_collectives.h"
-#include "zero/group/value_store.h"
+#include "zero/group/weight_store.h"
 #include "zero/trace/step_trace.h"
 
 namespace zinc::zero {
@@ -35,11 +35,12 @@ bool may_become(Residence from, Residence to) {
   return false;
 }
 
-class ShardedWeights : public ValueStore {
+class ShardedWeights : public WeightStore {
  public:
   ShardedWeights(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
                  Context& context, const WeightStoreOptions& options)
-      : ValueStore(groups, communicator, context, options, options.parameters.tier != Tier::device),
+      : WeightStore(groups, communicator, context, options,
+                    options.parameters.tier != Tier::device),
         collectives_(communicator, context, {.bucket_numel = options.bucket_numel}),
         shards_(groups, communicator, context, options.parameters),
         states_(groups.size()) {
@@ -52,7 +53,7 @@ class ShardedWeights : public ValueStore {
   }
 
   void load(const std::vector<ReadValues>& planes, const HasValues& has) override {
-    ValueStore::load(planes, has);
+    WeightStore::load(planes, has);
     shards_.settle();
   }
 

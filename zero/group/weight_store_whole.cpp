@@ -7,16 +7,16 @@
 #include "kernels/copy.h"
 #include "kernels/fill.h"
 #include "zero/group/segment_collectives.h"
-#include "zero/group/value_store.h"
+#include "zero/group/weight_store.h"
 
 namespace zinc::zero {
 namespace {
 
-class WholeWeights : public ValueStore {
+class WholeWeights : public WeightStore {
  public:
   WholeWeights(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
                Context& context, const WeightStoreOptions& options)
-      : ValueStore(groups, communicator, context, options, false) {
+      : WeightStore(groups, communicator, context, options, false) {
     for (const ShardGroup& group : groups_) {
       arenas_.push_back(context.allocate(group.bytes(), Label::parameters));
       const Block& arena = arenas_.back();

@@ -33,12 +33,6 @@ GroupOf group_of_parameter(nn::Module& model, const std::vector<optim::Parameter
   return group_of;
 }
 
-// Elements [begin, begin + numel) of a view [n], or an absent view.
-template <class AnyView>
-AnyView part_of(const AnyView& view, int64_t begin, int64_t numel) {
-  return view ? view.narrow(0, begin, numel) : view;
-}
-
 }  // namespace
 
 UpdateRules::UpdateRules(nn::Module& model, const std::vector<ShardGroup>& shard_groups,
@@ -100,26 +94,23 @@ void UpdateRules::bring_scalars(const optim::Optimizer& optimizer, int64_t step)
   upload(values.data(), scalars_.view(), Context::current().compute());
 }
 
-void UpdateRules::update(const optim::Optimizer& optimizer, const optim::Update& whole,
-                         int shard_group, Range range, StreamRef stream) const {
-  gate_.wait(shard_group, range, Context::current().trace());
+std::vector<UpdateRules::Part> UpdateRules::parts(int shard_group, Range range) const {
+  std::vector<Part> parts;
   for (const Piece& piece : pieces_[static_cast<size_t>(shard_group)]) {
     const Range inside = intersect(piece.range, range);
     if (inside.empty()) continue;
-    const int64_t begin = inside.begin - range.begin;
-    optim::Update part = whole;
-    part.site = piece.site;
-    part.first_element = inside.begin - piece.range.begin;
-    part.weights = part_of(whole.weights, begin, inside.size());
-    part.gradient = part_of(whole.gradient, begin, inside.size());
-    part.model_weights = part_of(whole.model_weights, begin, inside.size());
+    ConstView scalars;
     if (scalars_.defined()) {
       const auto group = static_cast<int64_t>(piece.group);
-      part.scalars = scalars_.view().narrow(0, group, 1).reshape(Shape{scalars_.dim(1)});
+      scalars = scalars_.view().narrow(0, group, 1).reshape(Shape{scalars_.dim(1)});
     }
-    for (View& state : part.states) state = part_of(state, begin, inside.size());
-    optimizer.update(part, hyper_[piece.group], stream);
+    parts.push_back({.range = inside,
+                     .hyper = hyper_[piece.group],
+                     .scalars = scalars,
+                     .site = piece.site,
+                     .first_element = inside.begin - piece.range.begin});
   }
+  return parts;
 }
 
 uint64_t UpdateRules::hash() const {

@@ -38,13 +38,19 @@ class UpdateRules {
   // recorded update (CUDA graph) follows later steps.
   void bring_scalars(const optim::Optimizer& optimizer, int64_t step);
 
-  // Issues `whole`, the update of `range` of a shard group's arena, as one update per parameter
-  // group, or parameter, in the range. `range` lies in one segment. First waits until nobody holds
-  // the range in gate().
-  void update(const optim::Optimizer& optimizer, const optim::Update& whole, int shard_group,
-              Range range, StreamRef stream) const;
+  // Elements that are updated alike.
+  struct Part {
+    Range range;  // of a shard group's arena
+    const optim::HyperParameters& hyper;
+    ConstView scalars;  // of bring_scalars(); else absent
+    // optim::Update::site and first_element
+    uint64_t site = 0;
+    int64_t first_element = 0;
+  };
+  // The parts of a range of a shard group's arena, in order. The range lies in one segment.
+  std::vector<Part> parts(int shard_group, Range range) const;
 
-  // The gate at which update() waits.
+  // An update waits here while its values are read beside training.
   UpdateGate& gate() { return gate_; }
   const UpdateGate& gate() const { return gate_; }
 

@@ -28,6 +28,26 @@ std::vector<UpdateSlice> computed(bool on_host, const std::vector<UpdateSlice>& 
   return found;
 }
 
+// Elements [begin, begin + numel) of a view [n], or an absent view.
+template <class AnyView>
+AnyView part_of(const AnyView& view, int64_t begin, int64_t numel) {
+  return view ? view.narrow(0, begin, numel) : view;
+}
+
+// Of an update of `range`: that of one part of it.
+optim::Update part_of(const optim::Update& whole, Range range, const UpdateRules::Part& of) {
+  const int64_t begin = of.range.begin - range.begin;
+  optim::Update part = whole;
+  part.site = of.site;
+  part.first_element = of.first_element;
+  part.scalars = of.scalars;
+  part.weights = part_of(whole.weights, begin, of.range.size());
+  part.gradient = part_of(whole.gradient, begin, of.range.size());
+  part.model_weights = part_of(whole.model_weights, begin, of.range.size());
+  for (View& state : part.states) state = part_of(state, begin, of.range.size());
+  return part;
+}
+
 }  // namespace
 
 UpdatedWeights::UpdatedWeights(WeightStore& weights, const std::vector<UpdateSlice>& slices,
@@ -394,7 +414,10 @@ Event WeightUpdate::compute(const UpdateSlice& slice, Range tile, optim::Update 
     update.model_weights = host_memory(update.model_weights);
     for (View& state : update.states) state = host_memory(state);
   }
-  args_->rules.update(args_->optimizer, update, slice.group, tile, updated.stream());
+  args_->rules.gate().wait(slice.group, tile, context_.trace());
+  for (const UpdateRules::Part& part : args_->rules.parts(slice.group, tile)) {
+    args_->optimizer.update(part_of(update, tile, part), part.hyper, updated.stream());
+  }
   return is_in_place ? Event() : updated.send(sent, slice, tile);
 }
 

@@ -1,4 +1,4 @@
-#include "zero/group/value_store.h"
+#include "zero/group/weight_store.h"
 
 #include <algorithm>
 #include <optional>
@@ -12,8 +12,8 @@
 
 namespace zinc::zero {
 
-ValueStore::ValueStore(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
-                       Context& context, const WeightStoreOptions& options, bool own_master)
+WeightStore::WeightStore(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
+                         Context& context, const WeightStoreOptions& options, bool own_master)
     : groups_(groups),
       communicator_(communicator),
       context_(context),
@@ -21,27 +21,27 @@ ValueStore::ValueStore(const std::vector<ShardGroup>& groups, comm::Communicator
       optimizer_(groups, communicator, context, options.states, options.split, options.swapped,
                  own_master) {}
 
-OwnedValues ValueStore::masters() {
+OwnedValues WeightStore::masters() {
   return [this](const Slice& slice) { return master_view(slice); };
 }
 
-void ValueStore::read_state(ParameterIndex parameter, int state, View out) {
+void WeightStore::read_state(ParameterIndex parameter, int state, View out) {
   read_owned(parameter, values_of(kFirstStatePlane + state), out);
 }
 
-void ValueStore::read_owned(ParameterIndex parameter, const OwnedValues& values, View out) {
+void WeightStore::read_owned(ParameterIndex parameter, const OwnedValues& values, View out) {
   require_trained(at(parameter));
   optimizer_.read(group_of(parameter), at(parameter), values, out);
 }
 
-OwnedValues ValueStore::values_of(int plane) {
+OwnedValues WeightStore::values_of(int plane) {
   if (plane == kMasterPlane) return masters();
   return [this, plane](const Slice& slice) {
     return optimizer_.state(slice, plane - kFirstStatePlane);
   };
 }
 
-void ValueStore::read_own(ParameterIndex parameter, int plane, Range range, View out) {
+void WeightStore::read_own(ParameterIndex parameter, int plane, Range range, View out) {
   const ShardGroup& group = group_of(parameter);
   const Segment& segment = group.segment(at(parameter).segment);
   optimizer_.copy_own(group, segment, range, values_of(plane), out);
@@ -49,7 +49,7 @@ void ValueStore::read_own(ParameterIndex parameter, int plane, Range range, View
   forget_decoded();
 }
 
-ConstView ValueStore::own_in_place(ParameterIndex parameter, int plane, Range range) {
+ConstView WeightStore::own_in_place(ParameterIndex parameter, int plane, Range range) {
   const ShardGroup& group = group_of(parameter);
   const Segment& segment = group.segment(at(parameter).segment);
   // Values from swap space lie in memory that the next call uses again.
@@ -64,7 +64,7 @@ ConstView ValueStore::own_in_place(ParameterIndex parameter, int plane, Range ra
   return values.numel() == range.size() ? values : ConstView();
 }
 
-void ValueStore::write_master(ParameterIndex parameter, ConstView values) {
+void WeightStore::write_master(ParameterIndex parameter, ConstView values) {
   come_to_rest();
   const Placement& placement = at(parameter);
   if (is_quantized(placement.segment)) {
@@ -87,8 +87,8 @@ void ValueStore::write_master(ParameterIndex parameter, ConstView values) {
 }
 
 // Writes the values of a kept range to the model, and the owned part to the master weights.
-void ValueStore::store(const ShardGroup& group, const Placement& placement, Range range,
-                       const ConstView& values) {
+void WeightStore::store(const ShardGroup& group, const Placement& placement, Range range,
+                        const ConstView& values) {
   const Segment& segment = group.segment(placement.segment);
   store_model(group, segment, range, values);
   if (!optimizer_.has_master(group) || !is_trained(placement.segment)) return;
@@ -98,7 +98,7 @@ void ValueStore::store(const ShardGroup& group, const Placement& placement, Rang
                    values.narrow(0, owned.begin - range.begin, owned.size()));
 }
 
-void ValueStore::load(const std::vector<ReadValues>& planes, const HasValues& has) {
+void WeightStore::load(const std::vector<ReadValues>& planes, const HasValues& has) {
   come_to_rest();
   for (const ShardGroup& group : groups_) {
     for (const Placement& placement : group.placements()) {
@@ -116,8 +116,8 @@ void ValueStore::load(const std::vector<ReadValues>& planes, const HasValues& ha
   }
 }
 
-void ValueStore::load_encoded(const ShardGroup& group, const Placement& placement,
-                              const ReadValues& read) {
+void WeightStore::load_encoded(const ShardGroup& group, const Placement& placement,
+                               const ReadValues& read) {
   const Segment& segment = group.segment(placement.segment);
   const bool is_meta = context_.device().meta;
   std::optional<WeightEncoder> encoder;
@@ -139,7 +139,7 @@ void ValueStore::load_encoded(const ShardGroup& group, const Placement& placemen
   }
 }
 
-ConstView ValueStore::begin_use(ParameterIndex parameter, const ConstView& stored) {
+ConstView WeightStore::begin_use(ParameterIndex parameter, const ConstView& stored) {
   const ShardGroup& group = group_of(parameter);
   const Placement& placement = at(parameter);
   const Shape& shape = placement.parameter->shape();
@@ -158,12 +158,12 @@ ConstView ValueStore::begin_use(ParameterIndex parameter, const ConstView& store
   return values.reshape(shape);
 }
 
-void ValueStore::end_use(ParameterIndex parameter) noexcept {
+void WeightStore::end_use(ParameterIndex parameter) noexcept {
   const auto use = uses_.find({parameter.group, parameter.position});
   if (use != uses_.end() && --use->second.count == 0) use->second.values.reset();
 }
 
-View ValueStore::decoded(const ShardGroup& group, Range range, const ConstView& stored) {
+View WeightStore::decoded(const ShardGroup& group, Range range, const ConstView& stored) {
   Block arrived;
   ConstView encoded = stored;
   if (stored.tier() != Tier::device) {
@@ -183,8 +183,8 @@ View ValueStore::decoded(const ShardGroup& group, Range range, const ConstView& 
 }
 
 // Piece by piece, and all planes of a piece before the next one: planes lie together in swap space.
-void ValueStore::load(const ShardGroup& group, const Placement& placement, Range range,
-                      const std::vector<ReadValues>& planes, const HasValues& has) {
+void WeightStore::load(const ShardGroup& group, const Placement& placement, Range range,
+                       const std::vector<ReadValues>& planes, const HasValues& has) {
   const auto is_there = [&](size_t plane) {
     return !has || has(*placement.parameter, static_cast<int>(plane));
   };

@@ -1,0 +1,86 @@
+// zero/engine_values.h: the values of a model under an engine: its weights, gradients and optimizer
+// states, by name and as a whole.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "comm/world.h"
+#include "nn/model.h"
+#include "optim/optimizer.h"
+#include "tensor/tensor.h"
+#include "zero/engine.h"
+#include "zero/program/pipeline_cut.h"
+#include "zero/strategy.h"
+#include "zero/tiers/swapped_reader.h"
+#include "zero/update/update_gate.h"
+#include "zero/update/whole_step.h"
+
+namespace zinc::zero {
+
+// The calls of Engine of the same names say what these do. No update is under way, and unless a
+// call says otherwise the engine is between steps.
+class EngineValues {
+ public:
+  // All must outlive this.
+  struct Parts {
+    const EngineConfig& config;
+    nn::Model& model;
+    comm::World& world;                // all ranks
+    const PipelineCut* cut = nullptr;  // null: this rank has all of the model
+    const std::vector<ShardGroup>& groups;
+    const optim::Optimizer& optimizer;
+    Strategy& strategy;
+    UpdateGate& gate;
+    WholeStep& step;
+  };
+  explicit EngineValues(const Parts& parts) : parts_(parts) {}
+
+  // By plane: weights, then the optimizer's states.
+  std::vector<std::string_view> kinds() const;
+  // Of the shape of the whole parameter. `state`: of the optimizer; absent: the weights. Collective
+  // where ranks share the values.
+  Tensor read(std::string_view name, std::optional<std::string_view> state = {});
+  void write(std::string_view name, const Tensor& values);
+  void edit(const std::vector<std::string>& names,
+            const std::function<void(Engine::EditedParameters&)>& change, int modifier);
+  // Before the step. `divisor`: reduces the gradients, and gives what their sum is divided by.
+  Tensor gradient(std::string_view name, const std::function<double()>& divisor);
+  void read_own(Engine::Own what, const TakeOwn& take, bool hold);
+  bool can_hold() const;  // EngineUsage::can_hold_own
+  void import_state(const StateSource& source, const ImportOptions& options);
+  // Gives the model its values.
+  void release_to_model();
+
+  // Mixed values would train on without a word. Throws InvalidArgument.
+  void require_one_state() const;
+  int64_t num_set() const { return num_set_; }  // EngineUsage::values_set
+
+ private:
+  WeightStore& weights() { return *parts_.strategy.weights; }
+  Context& context() { return parts_.world.context(); }
+  bool is_here(const nn::Parameter& parameter) const {
+    return parts_.cut == nullptr || parts_.cut->is_here(parameter);
+  }
+  // On all ranks, before one of them waits for another.
+  void require_trained_in_pipeline(const nn::Parameter& parameter) const;
+  // What this rank has of it, on all ranks of a pipeline.
+  Tensor read_here(const nn::Parameter& parameter, std::optional<std::string_view> state);
+  // The values that the rank which speaks for the parameter has, on all ranks of a pipeline.
+  Tensor on_all_stages(const nn::Parameter& parameter, const Tensor& values);
+  // What every rank that shares the parameter has of it. Collective where ranks do.
+  Tensor whole_of(const nn::Parameter& parameter, const Tensor& here);
+  void load_from(const StateSource& source, const std::vector<std::string_view>& kinds,
+                 const ImportOptions& options);
+
+  const Parts parts_;
+  std::optional<SwappedReader> own_reader_;  // once somebody holds what is in swap space
+  int64_t num_set_ = 0;
+  bool is_mixed_ = false;  // an import has failed behind its begin
+};
+
+}  // namespace zinc::zero

@@ -1,0 +1,122 @@
+// zero/run/step_passes.h: the passes of a step's micro-batches, in each of the ways in which they
+// can pass: one by one, side by side, as a CUDA graph, through the ranks of a pipeline.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "comm/world.h"
+#include "nn/model.h"
+#include "zero/engine_config.h"
+#include "zero/passes/step_program.h"
+#include "zero/program/pipeline_cut.h"
+#include "zero/run/pipeline_passes.h"
+#include "zero/run/recorded_passes.h"
+#include "zero/run/runner.h"
+#include "zero/run/vertical_passes.h"
+#include "zero/strategy.h"
+#include "zero/tiers/saved_inputs.h"
+#include "zero/trace/phase_clock.h"
+#include "zero/trace/step_trace.h"
+#include "zero/update/whole_step.h"
+
+namespace zinc::zero {
+
+class StepPasses {
+ public:
+  // All must outlive this.
+  struct Parts {
+    const EngineConfig& config;
+    nn::Model& model;
+    comm::World& world;  // all ranks
+    PipelineCut* cut;    // null: this rank has all of the model
+    const StepProgram& program;
+    Strategy& strategy;
+    WholeStep& step;
+    Runner& runner;
+    RecordedPasses* recorded;  // null: nothing is recorded
+    PhaseClock& clock;
+  };
+  explicit StepPasses(const Parts& parts);
+
+  // As the calls of Engine: forward(), backward(), run_passes(), step(). step(): without its
+  // `after_step`.
+  BatchLoss forward(const nn::Batch& batch);
+  void backward(const BatchLoss& loss);
+  void run(std::span<const nn::Batch> batches);
+  StepResult step();
+  // The loss of this rank's part of a batch; undefined but on the last rank of a pipeline. In a
+  // pass of its own, as below.
+  Tensor loss_of(const nn::Batch& batch);
+  // Runs `compute` as a pass without a backward pass. `activity`: a string literal.
+  void evaluate(const char* activity, Runner::Follows follows,
+                const std::function<void()>& compute);
+
+  // While it lasts, backward passes are not counted: Engine::NoSync.
+  void begin_no_sync();
+  void end_no_sync() noexcept { no_sync_ = false; }
+  bool is_between_steps() const { return backwards_ == 0; }
+  // True between the last backward pass of a step and the step.
+  bool has_all_gradients() const { return !stepped_ && micro_steps_ == config_.batch.accumulation; }
+
+  // What the engine is at, for messages. `micro_batch`: from 1; 0: of none.
+  void enter(const char* activity, int64_t micro_batch = 0) {
+    activity_ = activity;
+    entered_ = micro_batch;
+  }
+  std::string moment() const;
+
+  SwapTraffic traffic() const { return saved_inputs_.traffic(); }
+
+ private:
+  // Checks a batch that goes forward, and gives the key of its random numbers: one of its own for
+  // each rank that has a part of its tokens.
+  uint64_t take_in(const nn::Batch& batch);
+  std::vector<SideBySide> take_in(std::span<const nn::Batch> batches);
+  // What the model complains of says in which pass, and behind which parameter.
+  template <class Compute>
+  auto named(const Compute& compute) -> decltype(compute());
+  void require_room(const char* call) const;
+  void require_none_done() const;
+  StepResult step_now();
+  // Of this step, as far as is known.
+  int64_t num_backwards() const { return backwards_ + config_.batch.accumulation - micro_steps_; }
+
+  void run_recorded(const nn::Batch& batch);  // Note [Recorded passes]
+  void run_side_by_side(std::span<const nn::Batch> batches);
+  // The stages of this rank of a pipeline, in the order of the step program.
+  void run_pipeline(std::span<const nn::Batch> batches);
+  MicroBatchKind kind_of(const parallel::PipelineOp& op) const;
+  void forward_in_pipeline(PipelinePasses& passes, const parallel::PipelineOp& op, double seed);
+  void backward_in_pipeline(PipelinePasses& passes, const parallel::PipelineOp& op);
+  void weights_in_pipeline(PipelinePasses& passes, const parallel::PipelineOp& op);
+  Tensor loss_of_pipeline(const nn::Batch& batch);
+
+  const EngineConfig& config_;
+  nn::Model& model_;
+  comm::World& whole_;
+  PipelineCut* const cut_;
+  const StepProgram& program_;
+  Strategy& strategy_;
+  WholeStep& step_;
+  Runner& runner_;
+  RecordedPasses* const recorded_;
+  PhaseClock& clock_;
+  Context& context_;
+  SavedInputs saved_inputs_;
+  StepTrace step_trace_;
+
+  int64_t micro_steps_ = 0;  // micro-batches that the step under way has had
+  int64_t forwards_ = 0;     // since the last step: numbers batches that carry no index
+  int64_t backwards_ = 0;    // since the last step, uncounted ones of NoSync too
+  bool no_sync_ = false;
+  bool stepped_ = true;
+  bool hands_over_ = false;  // run(): the update may begin during backward
+  const char* activity_ = "construction";
+  int64_t entered_ = 0;  // micro-batch of the activity, from 1; 0: of no micro-batch
+};
+
+}  // namespace zinc::zero
