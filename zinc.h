@@ -59,6 +59,7 @@
 #include "autograd/ops/value.h"
 #include "autograd/ops/where.h"
 #include "autograd/recompute.h"
+#include "comm/agreement.h"
 #include "comm/local/local.h"
 #include "comm/world.h"
 #include "core/exit_codes.h"
@@ -73,7 +74,6 @@
 #include "train/scores/labels.h"
 #include "train/train_batch.h"
 #include "train/weights.h"
-#include "zero/agreement.h"
 #include "zero/engine.h"
 
 namespace zinc {
@@ -279,7 +279,7 @@ using train::load_config;
 inline Engine initialize(nn::Model& model, const Config& config, World& world,
                          EngineOptions options = {}) {
   const uint64_t hash = train::fingerprint_of(config, world.size());
-  zero::require_agreement(world, std::array{zero::Fingerprint{"configuration", hash}});
+  comm::require_agreement(world, std::array{comm::Fingerprint{"configuration", hash}});
   if (const std::function<void()>& drain = world.settings().drain_trace) {
     options.after_step = [drain, then = std::move(options.after_step)] {
       drain();

@@ -7,10 +7,10 @@
 #include <optional>
 #include <vector>
 
+#include "comm/gather_values.h"
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/exit_codes.h"
-#include "zero/gather_values.h"
 
 namespace zinc::apps {
 
@@ -34,11 +34,11 @@ std::optional<int> fails_on_a_rank(comm::World& world, Work&& work) {
     failure = describe(std::current_exception());
   }
   const double mine = failure ? failure->code : kDone;
-  const std::vector<double> codes = zero::gather_values(world, {&mine, 1});
+  const std::vector<double> codes = comm::gather_values(world, {&mine, 1});
   const auto first = std::find_if(codes.begin(), codes.end(), [](double c) { return c != 0.0; });
   if (first == codes.end()) return std::nullopt;
   if (first - codes.begin() == world.rank()) report(*failure);
-  zero::any_rank(world, false);  // a barrier
+  comm::any_rank(world, false);  // a barrier
   return static_cast<int>(*first);
 }
 

@@ -12,8 +12,8 @@
 #include "apps/rank_failure.h"
 #include "apps/swap_preflight.h"
 #include "comm/device_collectives.h"
+#include "comm/gather_values.h"
 #include "core/error.h"
-#include "zero/gather_values.h"
 
 namespace zinc::apps {
 namespace {
@@ -66,7 +66,7 @@ std::variant<std::string, int> fill_memory(const PlannedRun& run, comm::World& w
   };
   if (const auto code = fails_on_a_rank(world, look)) return *code;
   const double mine = static_cast<double>(limit.device);
-  const std::vector<double> all = zero::gather_values(world, {&mine, 1});
+  const std::vector<double> all = comm::gather_values(world, {&mine, 1});
   limit.device = static_cast<int64_t>(std::ranges::min(all));
   std::string line;
   const auto plan = [&] {
@@ -87,7 +87,7 @@ std::variant<std::string, int> fill_memory(const PlannedRun& run, comm::World& w
   };
   if (const auto code = fails_on_a_rank(world, plan)) return *code;
   const std::vector<double> values = train::filled_values(config);
-  const std::vector<double> every = zero::gather_values(world, values);
+  const std::vector<double> every = comm::gather_values(world, values);
   train::take_filled_values(std::span(every).first(values.size()), config);
   return line;
 }
@@ -167,7 +167,7 @@ Forecast forecast(const PlannedRun& run, comm::World& world) {
 zero::OffloadStep share_choice(const Forecast& forecast, comm::World& world) {
   const auto mine = static_cast<double>(forecast.offload_step);
   return static_cast<zero::OffloadStep>(
-      static_cast<int>(zero::gather_values(world, {&mine, 1}).front()));
+      static_cast<int>(comm::gather_values(world, {&mine, 1}).front()));
 }
 
 }  // namespace zinc::apps

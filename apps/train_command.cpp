@@ -33,7 +33,9 @@
 #include "apps/swap_preflight.h"
 #include "apps/trainer_options.h"
 #include "apps/tuning_options.h"
+#include "comm/agreement.h"
 #include "comm/device_collectives.h"
+#include "comm/gather_values.h"
 #include "comm/world.h"
 #include "core/device_checks.h"
 #include "core/error.h"
@@ -52,8 +54,6 @@
 #include "train/run.h"
 #include "train/text/tokenizer.h"
 #include "train/trainer.h"
-#include "zero/agreement.h"
-#include "zero/gather_values.h"
 
 namespace zinc::apps {
 namespace {
@@ -335,7 +335,7 @@ std::vector<train::SampleText> make_samples(Console& console, zero::Engine& engi
   const train::Tokenizer& tokenizer = job.tokenizer.tokenizer ? *job.tokenizer.tokenizer : bytes;
   if (&tokenizer == &bytes && engine.model().vocab_size() != bytes.vocabulary_size()) return {};
   const auto stops = [&](std::span<const int32_t>) {
-    if (zero::any_rank(engine.world(), stop)) throw SampleStopped{};
+    if (comm::any_rank(engine.world(), stop)) throw SampleStopped{};
     return false;
   };
   const std::optional<int32_t> end = tokenizer.end_of_text();
@@ -385,7 +385,7 @@ comm::ConnectOptions without_job(const TrainArguments& options) {
 }
 
 // What every rank must have alike, before anything is done together that depends on it.
-std::vector<zero::Fingerprint> fingerprints(const Job& job, const TrainArguments& options) {
+std::vector<comm::Fingerprint> fingerprints(const Job& job, const TrainArguments& options) {
   const TrainerArguments& trainer = options.trainer;
   const std::string flags =
       str(trainer.steps, ' ', trainer.epochs, ' ', job.seq, ' ', trainer.eval_every, ' ',
@@ -517,7 +517,7 @@ std::optional<int> prepare_data(comm::World& world, Job& job, const std::atomic<
   const std::optional<int> code = fails_on_a_rank(world, work);
   world.communicator().set_deadline(job.config.comm_deadline);
   if (code) return code;
-  if (!zero::any_rank(world, stop)) return std::nullopt;
+  if (!comm::any_rank(world, stop)) return std::nullopt;
   if (world.is_main()) fmt::print("stopped by a signal before the first step\n");
   return kDone;
 }
@@ -639,7 +639,7 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   }
   if (result.evaluation_stopped) console.line("the last evaluation was stopped by a signal");
   if (!result.stopped) return kDone;
-  const bool is_signalled = zero::any_rank(world, stop);
+  const bool is_signalled = comm::any_rank(world, stop);
   console.line(is_signalled ? "stopped by a signal after the step under way"
                             : "stopped before the batch system ends the job");
   if (run.last_checkpoint().empty()) return kDone;

@@ -8,6 +8,7 @@
 #include "bench/device_clock.h"
 #include "bench/host_rates.h"
 #include "bench/samples.h"
+#include "comm/gather_values.h"
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "kernels/attention.h"
@@ -16,7 +17,6 @@
 #include "kernels/layernorm.h"
 #include "kernels/scale.h"
 #include "tensor/tensor.h"
-#include "zero/gather_values.h"
 
 namespace zinc::bench {
 namespace {
@@ -191,7 +191,7 @@ train::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFi
                               host.to_device_bytes_per_second,
                               host.to_host_bytes_per_second};
   const double launch = launch_time(lab);
-  const std::vector<double> all = zero::gather_values(world, mine);
+  const std::vector<double> all = comm::gather_values(world, mine);
   std::array<double, 13> figures{};
   for (size_t i = 0; i < all.size(); ++i) figures[i % figures.size()] += all[i];
   const double ranks = world.size();

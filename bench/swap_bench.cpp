@@ -8,11 +8,11 @@
 #include "bench/io_bench.h"
 #include "bench/random_batch.h"
 #include "bench/samples.h"
+#include "comm/gather_values.h"
 #include "core/error.h"
 #include "train/hub/model_config.h"
 #include "train/model.h"
 #include "zero/engine.h"
-#include "zero/gather_values.h"
 
 namespace zinc::bench {
 namespace {
@@ -258,7 +258,7 @@ SwapBenchResult run_swap_bench(comm::World& world, const SwapBenchOptions& optio
   // A round that would end too late is not begun; one is always timed.
   for (int64_t step = 0; step <= options.steps; ++step) {
     const bool late = result.seconds + round_seconds > options.limit_seconds;
-    if (zero::any_rank(world, step > 1 && late)) break;
+    if (comm::any_rank(world, step > 1 && late)) break;
     round_seconds = seconds_of([&] {
       if (step > 0) result.mixed_bytes_per_second.push_back(mixed_rate(options));
       for (const auto& candidate : candidates) {

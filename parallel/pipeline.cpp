@@ -182,6 +182,11 @@ std::string_view name_of(PipelineSchedule schedule) {
   return kNames[static_cast<size_t>(schedule)];
 }
 
+std::string_view name_of(PipelinePartition value) {
+  if (value == PipelinePartition::best) return "best";
+  return value == PipelinePartition::uniform ? "uniform" : "parameters";
+}
+
 std::string_view name_of(PipelineWork work) {
   static constexpr std::array<std::string_view, kNumWorks> kNames{
       "receive input", "forward",       "send output",     "receive gradient",

@@ -35,6 +35,26 @@ enum class PipelineSchedule : uint8_t {
 };
 std::string_view name_of(PipelineSchedule schedule);  // "1f1b", "gpipe", "zb-h1"
 
+// Of what each rank of a pipeline gets about as much, of a model's stages.
+enum class PipelinePartition : uint8_t {
+  best,        // time: what forward and backward take on a typical machine of the device's kind
+  uniform,     // stages
+  parameters,  // trained weights
+};
+
+std::string_view name_of(PipelinePartition partition);  // "best", "uniform", "parameters"
+
+// Ranks that have some of the layers each: comm::Mesh::pipe.
+struct PipelineConfig {
+  int ranks = 1;  // of the world's mesh; the engine sets it
+  PipelineSchedule schedule = PipelineSchedule::one_forward_one_backward;
+  PipelinePartition partition = PipelinePartition::best;
+  int interleave = 1;  // parts of the model that each rank has, in turn with the others
+  // Instead: each gets about as many stages that have a parameter of such a name; nn::matches_glob.
+  // Empty: as `partition` says.
+  std::string pattern{};
+};
+
 // What a rank of a pipeline does, one after the other.
 enum class PipelineWork : uint8_t {
   receive_input,     // what the rank before gave

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "comm/gather_values.h"
 #include "core/context.h"
 #include "core/error.h"
 #include "train/files/atomic_file.h"
@@ -16,7 +17,6 @@
 #include "train/json/writer.h"
 #include "train/merged_weights.h"
 #include "train/safetensors/writer.h"
-#include "zero/gather_values.h"
 
 namespace zinc::train {
 namespace {
@@ -281,7 +281,7 @@ void save_adapter(zero::Engine& engine, const AdapterConfig& config, const NameM
                   const std::string& folder, const SaveOptions& options) {
   comm::World& world = engine.world();
   std::optional<AdapterFolderWriter> writer;
-  const auto together = [&](const auto& work) { zero::together(world, "save the adapter", work); };
+  const auto together = [&](const auto& work) { comm::together(world, "save the adapter", work); };
   together([&] {
     if (world.is_main()) writer.emplace(folder, config, engine.model(), names, options);
   });

@@ -5,13 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "comm/gather_values.h"
 #include "core/error.h"
 #include "train/files/convert.h"
 #include "train/finite_weights.h"
 #include "train/hub/family.h"
 #include "train/hub/model_folder.h"
 #include "train/json/writer.h"
-#include "zero/gather_values.h"
 
 namespace zinc::train {
 namespace {
@@ -21,7 +21,7 @@ void require_complete(comm::World& world, const ModelFolderWriter& writer,
                       const std::string& folder) {
   const auto mine = static_cast<double>(writer.num_written());
   double written = 0.0;
-  for (const double part : zero::gather_values(world, {&mine, 1})) written += part;
+  for (const double part : comm::gather_values(world, {&mine, 1})) written += part;
   bug_check(static_cast<int64_t>(written) == writer.num_elements(), folder, ": all ranks wrote ",
             static_cast<int64_t>(written), " elements, the model has ", writer.num_elements());
 }
@@ -133,7 +133,7 @@ void save_weights(zero::Engine& engine, const std::string& config_json, const Na
     specs.push_back({.name = name, .dtype = dtype, .shape = parameter->whole_shape()});
   }
   std::optional<ModelFolderWriter> writer;
-  const auto together = [&](const auto& work) { zero::together(world, "save the weights", work); };
+  const auto together = [&](const auto& work) { comm::together(world, "save the weights", work); };
   together([&] {
     if (!world.is_main()) return;
     writer.emplace(folder, config_json, specs,
@@ -143,7 +143,7 @@ void save_weights(zero::Engine& engine, const std::string& config_json, const Na
                                       .shared = true,
                                       .names = names});
   });
-  const std::string path = zero::share_text(world, writer ? writer->path() : std::string());
+  const std::string path = comm::share_text(world, writer ? writer->path() : std::string());
   together([&] {
     if (!writer) {
       writer.emplace(ModelFolderWriter::join(path, specs, options.max_shard_bytes, names));

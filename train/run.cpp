@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "comm/gather_values.h"
 #include "core/error.h"
 #include "train/adapter.h"
 #include "train/checkpoint/checkpoint_folder.h"
@@ -17,7 +18,6 @@
 #include "train/json/parser.h"
 #include "train/json/writer.h"
 #include "train/weights.h"
-#include "zero/gather_values.h"
 
 namespace zinc::train {
 namespace {
@@ -129,7 +129,7 @@ void copy_best(const std::string& from, const std::string& out, const BestSoFar&
 template <class Work>
 void Run::together(std::string_view operation, const Work& work) {
   failed_together_ = true;
-  zero::together(world_, operation, work);
+  comm::together(world_, operation, work);
   failed_together_ = false;
 }
 
@@ -143,10 +143,10 @@ void Run::set_steps(int64_t steps) {
   steps_ = steps;
 }
 
-void Run::agree(std::vector<zero::Fingerprint> more) {
+void Run::agree(std::vector<comm::Fingerprint> more) {
   agreed_ = {{"configuration", fingerprint_of(config_, world_.size())}};
   agreed_.insert(agreed_.end(), more.begin(), more.end());
-  zero::require_agreement(world_, agreed_);
+  comm::require_agreement(world_, agreed_);
 }
 
 void Run::open() {
@@ -188,9 +188,9 @@ void Run::find_checkpoint() {
   const Place from = place_of(options_.resume, options_.out);
   const bool is_auto = options_.resume == kAuto;
   const bool begins =
-      is_auto && !zero::any_rank(world_, reopened_ && !find_checkpoints(from.folder).empty());
+      is_auto && !comm::any_rank(world_, reopened_ && !find_checkpoints(from.folder).empty());
   if (begins) {
-    if (zero::any_rank(world_, reopened_)) {
+    if (comm::any_rank(world_, reopened_)) {
       throw DataError(str(options_.out,
                           " holds weights of a run but no checkpoint to go on "
                           "from: take another --out, or --force without --resume"));
@@ -203,7 +203,7 @@ void Run::find_checkpoint() {
   failed_together_ = false;
   together("read a checkpoint", [&] {
     start_ = parse_run_position(checkpoint_->manifest().client_state);
-    for (const zero::Fingerprint& fingerprint : agreed_) {
+    for (const comm::Fingerprint& fingerprint : agreed_) {
       const auto found = start_.fingerprints.find(fingerprint.name);
       if (!is_compared(fingerprint.name) || found == start_.fingerprints.end()) continue;
       if (found->second == hex(fingerprint.hash)) continue;
@@ -214,7 +214,7 @@ void Run::find_checkpoint() {
                                 : "; to train its weights on, begin a run from weights (--init)"));
     }
   });
-  if (!zero::any_rank(world_, reopened_)) find_best_of(parent_folder(from.folder));
+  if (!comm::any_rank(world_, reopened_)) find_best_of(parent_folder(from.folder));
   together("set later checkpoints aside", [&] {
     if (!reopened_) return;
     for (std::string& line : set_later_aside(from.folder, checkpoint_->state().steps)) {
@@ -230,7 +230,7 @@ void Run::find_best_of(const std::string& run) {
   bool is_there = false;
   together("find the best weights",
            [&] { is_there = world_.is_main() && has_best(run, best.step); });
-  if (zero::any_rank(world_, is_there)) {
+  if (comm::any_rank(world_, is_there)) {
     best_from_ = run;
     return;
   }
@@ -261,7 +261,7 @@ void Run::open_trace() {
   together("name the trace", [&] {
     if (folder_) path = name_of_trace();
   });
-  path = zero::share_text(world_, path);
+  path = comm::share_text(world_, path);
   if (checkpoint_) notes_.push_back(str("the trace from here on is ", path));
   const comm::RankInfo& rank = world_.info();
   const bool shared = rank.local_size == rank.size;
@@ -339,7 +339,7 @@ bool Run::load_best(const BestSoFar& best) {
       weights = std::make_unique<FolderWeights>(folder, model, options_.model->config);
     }
   });
-  if (zero::any_rank(world_, weights == nullptr)) return false;
+  if (comm::any_rank(world_, weights == nullptr)) return false;
   engine_->import_state(TrainedWeights(*weights, model, engine_->state()),
                         {.optimizer_states = false, .counters = false, .strict = false});
   return true;
@@ -359,7 +359,7 @@ void Run::on_checkpoints(TrainerObserver* observer, const Work& work) {
     const bool is_files = dynamic_cast<const IoError*>(&error) != nullptr ||
                           dynamic_cast<const PeerFailed*>(&error) != nullptr;
     failed_together_ = true;
-    if (zero::any_rank(world_, !is_files) || config_.checkpoint.required) throw;
+    if (comm::any_rank(world_, !is_files) || config_.checkpoint.required) throw;
     failed_together_ = false;
     if (observer == nullptr) return;
     observer->on_note(
@@ -373,7 +373,7 @@ void Run::begin_checkpoint(const Loader& loader, const Trainer& trainer, Trainer
   SaveCheckpointOptions options{.allow_damaged = options_.allow_damaged,
                                 .frozen_from = options_.frozen_from};
   RunPosition position{.loader = loader.state(), .trainer = trainer.state(), .fingerprints = {}};
-  for (const zero::Fingerprint& fingerprint : agreed_) {
+  for (const comm::Fingerprint& fingerprint : agreed_) {
     position.fingerprints[fingerprint.name] = hex(fingerprint.hash);
   }
   options.client_state = to_json(position);
@@ -489,7 +489,7 @@ TrainResult Run::train(Loader& loader, ValidationSets validation, TrainerObserve
 void Run::end() {
   if (!trace_) return;
   trace_->drain(*world_.context().trace());
-  zero::any_rank(world_, false);  // all have drained
+  comm::any_rank(world_, false);  // all have drained
   if (world_.info().local_size != world_.size() || world_.is_main()) trace_->finish();
 }
 

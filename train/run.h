@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/agreement.h"
 #include "comm/world.h"
 #include "train/checkpoint/save_checkpoint.h"
 #include "train/config/config.h"
@@ -36,7 +37,6 @@
 #include "train/run_position.h"
 #include "train/trace/trace_writer.h"
 #include "train/trainer.h"
-#include "zero/agreement.h"
 #include "zero/engine.h"
 
 namespace zinc::train {
@@ -74,7 +74,7 @@ class Run {
 
   // Checks that the ranks run the same configuration, and the same of what `more` names. Throws
   // ConfigError.
-  void agree(std::vector<zero::Fingerprint> more);
+  void agree(std::vector<comm::Fingerprint> more);
   // Sets the length of the run instead of options.steps, for a length that is known later, as one
   // in epochs: steps_of_epochs(). Call before make_engine().
   void set_steps(int64_t steps);
@@ -82,7 +82,7 @@ class Run {
   // trace. Throws as RunFolder does.
   void open();
   // agree() and open().
-  void begin(std::vector<zero::Fingerprint> more = {}) {
+  void begin(std::vector<comm::Fingerprint> more = {}) {
     agree(std::move(more));
     open();
   }
@@ -142,7 +142,7 @@ class Run {
   const Config& config_;
   const RunOptions options_;
   int64_t steps_;
-  std::vector<zero::Fingerprint> agreed_;
+  std::vector<comm::Fingerprint> agreed_;
   std::optional<RunFolder> folder_;                  // of rank 0
   std::vector<std::unique_ptr<MetricsSink>> sinks_;  // likewise
   bool reopened_ = false;                            // the folder holds a run that goes on, or may

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <utility>
 
+#include "comm/gather_values.h"
 #include "core/error.h"
 #include "train/train_batch.h"
 #include "train/weight_histograms.h"
-#include "zero/gather_values.h"
 
 namespace zinc::train {
 namespace {
@@ -232,7 +232,7 @@ bool Trainer::is_told_to_stop() {
   const double margin = std::max(kLeast, 3.0 * checkpoint_takes_ + 2.0 * result_.seconds_per_step);
   const bool ends = options_.ends_at > 0.0 && wall_time() + margin > options_.ends_at;
   const bool stop = options_.stop != nullptr && options_.stop->load();
-  return zero::any_rank(engine_.world(), stop || ends);
+  return comm::any_rank(engine_.world(), stop || ends);
 }
 
 // The same on all ranks: the clock of one decides for all.
@@ -242,7 +242,7 @@ bool Trainer::is_checkpoint_due(bool last) {
   if (last) return has_intervals || result_.stopped;
   if (options_.checkpoint_every > 0 && result_.steps % options_.checkpoint_every == 0) return true;
   if (options_.checkpoint_seconds == 0.0) return false;
-  return zero::any_rank(engine_.world(),
+  return comm::any_rank(engine_.world(),
                         wall_time() - checkpoint_clock_ >= options_.checkpoint_seconds);
 }
 
@@ -415,7 +415,7 @@ void Trainer::write_samples_of_before() {
   const bool lacks = std::any_of(sinks_.begin(), sinks_.end(), [&](const auto& sink) {
     return sink->lacks_samples_of(first_step_);
   });
-  if (zero::any_rank(engine_.world(), lacks) && !is_done()) write_samples();
+  if (comm::any_rank(engine_.world(), lacks) && !is_done()) write_samples();
 }
 
 void Trainer::write_histograms() {

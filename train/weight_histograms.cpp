@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "zero/gather_values.h"
+#include "comm/gather_values.h"
 
 namespace zinc::train {
 namespace {
@@ -49,7 +49,7 @@ std::vector<Histogram> weight_histograms(zero::Engine& engine) {
   if (world.size() == 1) return histograms;
   for (Histogram& histogram : histograms) {
     const std::vector<double> mine = numbers_of(histogram);
-    const std::vector<double> all = zero::gather_values(world, mine);
+    const std::vector<double> all = comm::gather_values(world, mine);
     Histogram total{.name = histogram.name};
     for (size_t at = 0; at < all.size(); at += mine.size()) {
       total.add(histogram_of(std::span(all).subspan(at, mine.size())));

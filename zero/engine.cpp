@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "autograd/remade.h"
+#include "comm/agreement.h"
+#include "comm/gather_values.h"
 #include "core/device_checks.h"
 #include "core/error.h"
 #include "kernels/attention_library.h"
@@ -16,16 +18,14 @@
 #include "nn/linear.h"
 #include "optim/factory.h"
 #include "optim/schedule.h"
+#include "parallel/pipeline_cut.h"
 #include "parallel/sequence_ranks.h"
 #include "parallel/tensor_ranks.h"
-#include "zero/agreement.h"
 #include "zero/engine_values.h"
-#include "zero/gather_values.h"
 #include "zero/group/gradient_policy.h"
 #include "zero/layout/shard_group.h"
 #include "zero/own_values.h"
 #include "zero/passes/step_program.h"
-#include "zero/program/pipeline_cut.h"
 #include "zero/resident_values.h"
 #include "zero/run/lockstep.h"
 #include "zero/run/recorded_passes.h"
@@ -148,7 +148,8 @@ ExampleBatch example_of(nn::Model& model, const EngineConfig& config, bool knows
 }
 
 // ConfigError where states of parameters that several ranks of a pipeline have leave the device.
-void require_tied_on_device(nn::Model& model, const PipelineCut& cut, const EngineConfig& config) {
+void require_tied_on_device(nn::Model& model, const parallel::PipelineCut& cut,
+                            const EngineConfig& config) {
   if (config.zero.offload_optimizer.device == OffloadDevice::none) return;
   for (const nn::Parameter* parameter : model.parameters()) {
     if (!parameter->requires_grad() || cut.holders(*parameter).size() == 1) continue;
@@ -161,8 +162,9 @@ void require_tied_on_device(nn::Model& model, const PipelineCut& cut, const Engi
 
 // Sets the model's dtype and recomputation, and cuts it for the ranks of a pipeline; null where
 // there is none. Throws ConfigError where the configuration asks for what the model cannot do.
-std::unique_ptr<PipelineCut> prepare_model(nn::Model& model, const EngineConfig& config,
-                                           comm::World& world, const ExampleBatch& example) {
+std::unique_ptr<parallel::PipelineCut> prepare_model(nn::Model& model, const EngineConfig& config,
+                                                     comm::World& world,
+                                                     const ExampleBatch& example) {
   model.set_dtype(config.precision.dtype);
   model.set_recompute_every(recompute_every(model, config.recompute), config.recompute.most_blocks);
   if (config.pass_order == PassOrder::vertical &&
@@ -171,14 +173,14 @@ std::unique_ptr<PipelineCut> prepare_model(nn::Model& model, const EngineConfig&
                           model.model_type(), " does not: derive it from zinc::nn::Staged too"));
   }
   if (world.pipe() == nullptr) return nullptr;
-  auto cut = std::make_unique<PipelineCut>(model, example, config.pipeline, world);
+  auto cut = std::make_unique<parallel::PipelineCut>(model, example, config.pipeline, world);
   require_tied_on_device(model, *cut, config);
   return cut;
 }
 
 // Of what this rank has of the model.
 std::vector<ShardGroup> groups_of(nn::Model& model, const EngineConfig& config, int world,
-                                  const PipelineCut* cut) {
+                                  const parallel::PipelineCut* cut) {
   if (cut == nullptr) {
     return make_shard_groups(model, world, config.zero.param_persistence_threshold);
   }
@@ -190,7 +192,8 @@ std::vector<ShardGroup> groups_of(nn::Model& model, const EngineConfig& config, 
 // The program of a step as configured, with a client's passes.
 StepProgram plan_step(nn::Model& model, const std::vector<ShardGroup>& groups,
                       const EngineConfig& config, const ExampleBatch& example,
-                      const Context& context, const EngineOptions& options, PipelineCut* cut) {
+                      const Context& context, const EngineOptions& options,
+                      parallel::PipelineCut* cut) {
   const autograd::RemakeScope remakes(config.recompute.selective);
   StepPolicy policy = choose_policy(config, groups, context.device(), options.dynamic_model);
   if (cut != nullptr) {
@@ -206,9 +209,9 @@ StepProgram plan_step(nn::Model& model, const std::vector<ShardGroup>& groups,
 
 // True, or CommError where the ranks' hashes differ. Collective.
 bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups) {
-  require_agreement(world,
-                    std::array{Fingerprint{"schedule or layout", schedule},
-                               Fingerprint{"split into parameter groups", parameter_groups}});
+  comm::require_agreement(
+      world, std::array{comm::Fingerprint{"schedule or layout", schedule},
+                        comm::Fingerprint{"split into parameter groups", parameter_groups}});
   return true;
 }
 
@@ -396,7 +399,7 @@ class Engine::Impl {
   SharedModel shared_;
   ChosenKernels kernels_;
   const ExampleBatch example_;
-  const std::unique_ptr<PipelineCut> cut_;  // null: this rank has all of the model
+  const std::unique_ptr<parallel::PipelineCut> cut_;  // null: this rank has all of the model
   std::vector<ShardGroup> groups_;
   StepProgram program_;
   UpdateRules rules_;
@@ -492,7 +495,7 @@ Evaluation Engine::evaluate(const nn::Batch& batch) {
   const Tensor sum = impl_->passes_.loss_of(batch);
   double loss = sum.defined() ? sum.item() : 0.0;
   if (impl_->cut_ != nullptr) {
-    loss = last_values(*impl_->whole_.pipe(), std::array{loss}).front();
+    loss = comm::last_values(*impl_->whole_.pipe(), std::array{loss}).front();
   }
   return {.loss_sum = loss, .num_targets = batch.num_targets};
 }
@@ -593,7 +596,7 @@ Engine::NoSync::~NoSync() { engine_.impl_->passes_.end_no_sync(); }
 std::vector<Evaluation> gather(Engine& engine, const Evaluation& part) {
   engine.finish_update();
   const std::array<double, 2> values{part.loss_sum, static_cast<double>(part.num_targets)};
-  const std::vector<double> all = gather_values(engine.world().shards(), values);
+  const std::vector<double> all = comm::gather_values(engine.world().shards(), values);
   const auto shares = static_cast<size_t>(engine.world().mesh().sequence);  // neighbouring ranks
   std::vector<Evaluation> parts;
   for (size_t i = 0; i < all.size(); i += 2) {

@@ -57,11 +57,6 @@ std::string_view name_of(PassOrder value) {
   return value == PassOrder::horizontal ? "horizontal" : "vertical";
 }
 
-std::string_view name_of(PipelinePartition value) {
-  if (value == PipelinePartition::best) return "best";
-  return value == PipelinePartition::uniform ? "uniform" : "parameters";
-}
-
 namespace {
 
 constexpr int64_t kLargestCount = 1'000'000'000'000'000;  // of elements: sizes in bytes fit int64
@@ -99,7 +94,7 @@ void check_pipeline_of(const EngineConfig& config, const Check& check) {
         pipe +
             "goes with ZeRO stages 0 to 2: on stage 3 every micro-batch would gather what a rank "
             "of the pipeline has; take stage 1 or 2");
-  const PipelineConfig& pipeline = config.pipeline;
+  const parallel::PipelineConfig& pipeline = config.pipeline;
   const std::string interleave = str("zinc.pipeline_interleave ", pipeline.interleave, " ");
   check(pipeline.interleave == 1 ||
             pipeline.schedule == parallel::PipelineSchedule::one_forward_one_backward,

@@ -81,25 +81,17 @@ enum class GradientOffload : uint8_t {
 // In which order the micro-batches of a step go through the model's layers.
 enum class PassOrder : uint8_t {
   horizontal,  // one micro-batch through all layers after the other
-  vertical,    // all micro-batches through a layer before the next one: zero/run/vertical_passes.h
+  vertical,    // all micro-batches through a layer before the next one: parallel/vertical_passes.h
 };
 
-// Of what each rank of a pipeline gets about as much, of a model's stages.
-enum class PipelinePartition : uint8_t {
-  best,        // time: what forward and backward take on a typical machine of the device's kind
-  uniform,     // stages
-  parameters,  // trained weights
-};
-
-std::string_view name_of(Determinism value);        // "run", "world", "mesh"
-std::string_view name_of(ReduceSchedule value);     // "boundary", "micro_step"
-std::string_view name_of(ReduceAlgorithm value);    // "ordered", "native"
-std::string_view name_of(LossReduction value);      // "tokens", "micro_batch"
-std::string_view name_of(OffloadDevice value);      // "none", "cpu", "nvme"
-std::string_view name_of(OffloadStep value);        // "auto", "host", "device"
-std::string_view name_of(GradientOffload value);    // "host", "nvme"
-std::string_view name_of(PassOrder value);          // "horizontal", "vertical"
-std::string_view name_of(PipelinePartition value);  // "best", "uniform", "parameters"
+std::string_view name_of(Determinism value);      // "run", "world", "mesh"
+std::string_view name_of(ReduceSchedule value);   // "boundary", "micro_step"
+std::string_view name_of(ReduceAlgorithm value);  // "ordered", "native"
+std::string_view name_of(LossReduction value);    // "tokens", "micro_batch"
+std::string_view name_of(OffloadDevice value);    // "none", "cpu", "nvme"
+std::string_view name_of(OffloadStep value);      // "auto", "host", "device"
+std::string_view name_of(GradientOffload value);  // "host", "nvme"
+std::string_view name_of(PassOrder value);        // "horizontal", "vertical"
 
 struct GradientConfig {
   double clipping = 1.0;  // largest global L2 norm of the step's gradient; 0: off
@@ -187,17 +179,6 @@ struct ZeroConfig {
   OffloadConfig offload_param{.nvme_path = {}, .buffer_count = 5};
 };
 
-// Ranks that have some of the layers each: comm::Mesh::pipe.
-struct PipelineConfig {
-  int ranks = 1;  // of the world's mesh; the engine sets it
-  parallel::PipelineSchedule schedule = parallel::PipelineSchedule::one_forward_one_backward;
-  PipelinePartition partition = PipelinePartition::best;
-  int interleave = 1;  // parts of the model that each rank has, in turn with the others
-  // Instead: each gets about as many stages that have a parameter of such a name; nn::matches_glob.
-  // Empty: as `partition` says.
-  std::string pattern{};
-};
-
 struct EngineConfig {
   BatchConfig batch{};
   PrecisionConfig precision{};
@@ -206,7 +187,7 @@ struct EngineConfig {
   optim::ScheduleConfig schedule{};
   ZeroConfig zero{};
   RecomputeConfig recompute{};
-  PipelineConfig pipeline{};
+  parallel::PipelineConfig pipeline{};
   AioConfig aio{};
   // Of labels in training passes: kernels/cross_entropy.h; [0, 1]. Evaluation never smooths.
   double label_smoothing = 0.0;

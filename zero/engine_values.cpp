@@ -6,10 +6,10 @@
 #include <span>
 #include <utility>
 
+#include "comm/gather_values.h"
 #include "core/error.h"
 #include "kernels/scale.h"
 #include "parallel/tensor_ranks.h"
-#include "zero/gather_values.h"
 #include "zero/own_values.h"
 #include "zero/values_at_end.h"
 
@@ -142,7 +142,7 @@ void EngineValues::edit(const std::vector<std::string>& names,
   } catch (...) {
     failure = std::current_exception();
   }
-  const bool failed = any_rank(parts_.world, failure != nullptr);
+  const bool failed = comm::any_rank(parts_.world, failure != nullptr);
   if (failure != nullptr) std::rethrow_exception(failure);
   if (failed) throw InvalidArgument("engine.edit: the change failed on another rank");
   for (const std::string& name : names) {
@@ -207,7 +207,7 @@ bool EngineValues::can_hold() const {
 void EngineValues::import_state(const StateSource& source, const ImportOptions& options) {
   std::vector<std::string_view> wanted = kinds();
   if (!options.optimizer_states) wanted.resize(1);
-  together(parts_.world, "import a state", [&] {
+  comm::together(parts_.world, "import a state", [&] {
     if (options.strict) require_fit(source, parts_.model, wanted);
     ++num_set_;
     is_mixed_ = true;

@@ -12,9 +12,9 @@
 #include "comm/world.h"
 #include "nn/model.h"
 #include "optim/optimizer.h"
+#include "parallel/pipeline_cut.h"
 #include "tensor/tensor.h"
 #include "zero/engine.h"
-#include "zero/program/pipeline_cut.h"
 #include "zero/strategy.h"
 #include "zero/tiers/swapped_reader.h"
 #include "zero/update/update_gate.h"
@@ -30,8 +30,8 @@ class EngineValues {
   struct Parts {
     const EngineConfig& config;
     nn::Model& model;
-    comm::World& world;                // all ranks
-    const PipelineCut* cut = nullptr;  // null: this rank has all of the model
+    comm::World& world;                          // all ranks
+    const parallel::PipelineCut* cut = nullptr;  // null: this rank has all of the model
     const std::vector<ShardGroup>& groups;
     const optim::Optimizer& optimizer;
     Strategy& strategy;

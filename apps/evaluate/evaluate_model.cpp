@@ -21,6 +21,7 @@
 #include "apps/rank_failure.h"
 #include "apps/run_examples.h"
 #include "apps/run_tokenizer.h"
+#include "comm/agreement.h"
 #include "comm/world.h"
 #include "core/device_checks.h"
 #include "core/error.h"
@@ -36,7 +37,6 @@
 #include "train/json/writer.h"
 #include "train/metrics/progress.h"
 #include "train/scores/labels.h"
-#include "zero/agreement.h"
 
 namespace zinc::apps {
 namespace {
@@ -114,7 +114,7 @@ class EvaluationJob {
     weights_ = fingerprint_of_weights(options_.model);
   }
 
-  zero::Fingerprint fingerprint() const {
+  comm::Fingerprint fingerprint() const {
     std::string text;
     for (const std::string& name : options_.metrics) text += name + ' ';
     text += str(seq_, ' ', options_.batch, ' ', options_.limit, ' ', options_.sharded, ' ',
@@ -493,7 +493,7 @@ int evaluate_model(const ModelEvaluation& options) {
   if (const auto code = fails_on_a_rank(*world, require_prepared)) return *code;
   world->communicator().set_deadline(kPatienceUntilTheEnd);
   const std::vector<std::function<void()>> parts{
-      [&] { zero::require_agreement(*world, std::array{job->fingerprint()}); },
+      [&] { comm::require_agreement(*world, std::array{job->fingerprint()}); },
       [&] { job->prepare_data(*world); },
       [&] {
         if (options.sharded) world->communicator().set_deadline(comm::ConnectOptions{}.deadline);

@@ -20,6 +20,7 @@
 #include "apps/command.h"
 #include "apps/generate/generation_options.h"
 #include "apps/rank_failure.h"
+#include "comm/agreement.h"
 #include "comm/world.h"
 #include "core/context.h"
 #include "core/device_checks.h"
@@ -33,7 +34,6 @@
 #include "train/records/record_reader.h"
 #include "train/text/stop_strings.h"
 #include "train/text/tokenizer_folder.h"
-#include "zero/agreement.h"
 
 namespace zinc::apps {
 namespace {
@@ -127,7 +127,7 @@ class GenerationJob {
     weights_ = fingerprint_of_weights(arguments_.model, arguments_.adapter);
   }
 
-  zero::Fingerprint fingerprint() const {
+  comm::Fingerprint fingerprint() const {
     std::string text = str(arguments_.sharded, ' ', arguments_.batch_size, ' ', weights_, ' ',
                            arguments_.dtype, ' ', words_of(options_), '\n');
     for (const std::string& stop : arguments_.generation.stop_strings) text += stop + '\n';
@@ -349,7 +349,7 @@ int generate(const GenerateArguments& arguments) {
       },
       [&] {
         if (!arguments.sharded) world->communicator().set_deadline(kGeneratingRanksWait);
-        zero::require_agreement(*world, std::array{job->fingerprint()});
+        comm::require_agreement(*world, std::array{job->fingerprint()});
       },
       [&] { job->open(*world); }, [&] { job->run(*world); },
       [&] {

@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/gather_values.h"
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "nn/models/gpt2.h"
@@ -27,7 +28,6 @@
 #include "tests/zero/tiny_model.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/save_checkpoint.h"
-#include "zero/gather_values.h"
 
 namespace zinc::train {
 namespace checkpoint_faults_test {
@@ -87,8 +87,10 @@ std::vector<int64_t> whole_after_cleaning(const std::string& folder) {
 // Every call that a save makes fails once.
 TEST(CheckpointFaults, EveryCallOfASaveFailsOnce_AndTheOneBeforeStays) {
   const std::map<FileSystemCall, std::vector<int>> errors{
-      {FileSystemCall::create, {ENOSPC, EDQUOT, EROFS}}, {FileSystemCall::write, {ENOSPC, EIO}},
-      {FileSystemCall::sync, {EIO, ENOSPC}},             {FileSystemCall::rename, {EIO, ENOSPC}}};
+      {FileSystemCall::create, {ENOSPC, EDQUOT, EROFS}},
+      {FileSystemCall::write, {ENOSPC, EIO}},
+      {FileSystemCall::sync, {EIO, ENOSPC}},
+      {FileSystemCall::rename, {EIO, ENOSPC}}};
   int failures = 0;
   with_engine([&](zero::Engine& engine) {
     const ScratchFolder folder;
@@ -123,22 +125,24 @@ TEST(CheckpointFaults, EveryCallOfASaveFailsOnce_AndTheOneBeforeStays) {
 
 // A write that is interrupted, or takes a half, is gone on with: in every place.
 TEST(CheckpointFaults, WritesThatAreCutShortOrInterrupted_AreGoneOnWith) {
-  with_engine([](zero::Engine& engine) {
-    for (const int error : {EINTR, FileSystemFaults::Fault::kShort}) {
-      int nth = 1;
-      for (bool ended = false; !ended; ++nth) {
-        const ScratchFolder folder;
-        {
-          const FileSystemFaults faults(
-              {{.call = FileSystemCall::write, .nth = nth, .error = error}});
-          save_checkpoint(engine, folder.path());
-          ended = FileSystemFaults::calls(FileSystemCall::write) < nth;
+  with_engine(
+      [](zero::Engine& engine) {
+        for (const int error : {EINTR, FileSystemFaults::Fault::kShort}) {
+          int nth = 1;
+          for (bool ended = false; !ended; ++nth) {
+            const ScratchFolder folder;
+            {
+              const FileSystemFaults faults(
+                  {{.call = FileSystemCall::write, .nth = nth, .error = error}});
+              save_checkpoint(engine, folder.path());
+              ended = FileSystemFaults::calls(FileSystemCall::write) < nth;
+            }
+            EXPECT_THAT(whole_after_cleaning(folder.path()), ElementsAre(1)) << "write " << nth;
+          }
+          EXPECT_GT(nth, 6);
         }
-        EXPECT_THAT(whole_after_cleaning(folder.path()), ElementsAre(1)) << "write " << nth;
-      }
-      EXPECT_GT(nth, 6);
-    }
-  }, kLargeVocabulary);
+      },
+      kLargeVocabulary);
 }
 
 // A prune that fails leaves the newest, and a later one goes on with it.
@@ -176,44 +180,49 @@ TEST(CheckpointFaults, EveryCallOfAPruneFailsOnce_AndTheNewestStays) {
 
 // A file system may open files for direct writes and then refuse them.
 TEST(CheckpointFaults, WhereDirectWritesAreRefused_TheCacheTakesThem) {
-  with_engine([](zero::Engine& engine) {
-    int saved = 0;
-    for (int nth = 1; nth <= 8; ++nth) {
-      const ScratchFolder folder;
-      const FileSystemFaults faults({{.call = FileSystemCall::write, .nth = nth, .error = EINVAL}});
-      try {
-        save_checkpoint(engine, folder.path());
-        EXPECT_THAT(whole_after_cleaning(folder.path()), ElementsAre(1));
-        ++saved;
-      } catch (const IoError& error) {  // of a write through the cache
-        EXPECT_EQ(error.error_number(), EINVAL);
-      }
-    }
-    EXPECT_GT(saved, 0);
-  }, kLargeVocabulary);
+  with_engine(
+      [](zero::Engine& engine) {
+        int saved = 0;
+        for (int nth = 1; nth <= 8; ++nth) {
+          const ScratchFolder folder;
+          const FileSystemFaults faults(
+              {{.call = FileSystemCall::write, .nth = nth, .error = EINVAL}});
+          try {
+            save_checkpoint(engine, folder.path());
+            EXPECT_THAT(whole_after_cleaning(folder.path()), ElementsAre(1));
+            ++saved;
+          } catch (const IoError& error) {  // of a write through the cache
+            EXPECT_EQ(error.error_number(), EINVAL);
+          }
+        }
+        EXPECT_GT(saved, 0);
+      },
+      kLargeVocabulary);
 }
 
 // Checksums are those of the memory that is written, not of what a disk has made of it.
 TEST(CheckpointFaults, ABitThatTurnsOnItsWayToTheDisk_IsFound) {
-  with_engine([](zero::Engine& engine) {
-    int writes = 0;
-    for (bool ended = false; !ended; ) {
-      const ScratchFolder folder;
-      {
-        const FileSystemFaults faults(
-            {{.call = FileSystemCall::write, .nth = ++writes, .error = 0}});
-        save_checkpoint(engine, folder.path());
-        ended = FileSystemFaults::calls(FileSystemCall::write) < writes;
-      }
-      const auto look = [&] { Checkpoint::open(folder / "step-000001").verify(); };
-      if (ended) {
-        EXPECT_NO_THROW(look());
-      } else {
-        EXPECT_THROW(look(), DataError) << "write " << writes;
-      }
-    }
-    EXPECT_GT(writes, 4);
-  }, kLargeVocabulary);
+  with_engine(
+      [](zero::Engine& engine) {
+        int writes = 0;
+        for (bool ended = false; !ended;) {
+          const ScratchFolder folder;
+          {
+            const FileSystemFaults faults(
+                {{.call = FileSystemCall::write, .nth = ++writes, .error = 0}});
+            save_checkpoint(engine, folder.path());
+            ended = FileSystemFaults::calls(FileSystemCall::write) < writes;
+          }
+          const auto look = [&] { Checkpoint::open(folder / "step-000001").verify(); };
+          if (ended) {
+            EXPECT_NO_THROW(look());
+          } else {
+            EXPECT_THROW(look(), DataError) << "write " << writes;
+          }
+        }
+        EXPECT_GT(writes, 4);
+      },
+      kLargeVocabulary);
 }
 
 // --- loading
@@ -299,7 +308,7 @@ TEST(CheckpointFaults, ALoadThatFailsOnOneRank_IsRefusedByAll) {
     zero::Engine engine(model, config, world);
     std::optional<ScratchFolder> own;
     if (world.is_main()) own.emplace();
-    const std::string folder = zero::share_text(world, own ? own->path() : std::string());
+    const std::string folder = comm::share_text(world, own ? own->path() : std::string());
     save_checkpoint(engine, folder);
     const Checkpoint checkpoint = open_checkpoint(world, folder);
     std::optional<FileSystemFaults> faults;
@@ -307,9 +316,9 @@ TEST(CheckpointFaults, ALoadThatFailsOnOneRank_IsRefusedByAll) {
       faults.emplace(std::vector{
           FileSystemFaults::Fault{.call = FileSystemCall::read, .nth = 5, .error = EIO}});
     }
-    zero::any_rank(world, false);  // from here on
+    comm::any_rank(world, false);  // from here on
     EXPECT_ANY_THROW(load_checkpoint(engine, checkpoint));
-    zero::any_rank(world, false);
+    comm::any_rank(world, false);
     faults.reset();
     EXPECT_FALSE(trains_on(engine));
     load_checkpoint(engine, checkpoint);
@@ -361,21 +370,23 @@ class Mount {
 
 // Room for one checkpoint and a half: the first stays, the second is an error that says so.
 void expect_room_for_one(const Mount& disk) {
-  with_engine([&](zero::Engine& engine) {
-    save_checkpoint(engine, disk.where());
-    step(engine);
-    try {
-      save_checkpoint(engine, disk.where());
-      ADD_FAILURE() << "the disk was to be full";
-    } catch (const IoError& error) {
-      EXPECT_EQ(error.error_number(), ENOSPC) << error.what();
-    }
-    EXPECT_THAT(names_in(disk.where()), testing::Contains("step-000001"));
-    EXPECT_THAT(whole_after_cleaning(disk.where()), ElementsAre(1));
-    std::filesystem::remove_all(disk.where() + "/step-000001");
-    save_checkpoint(engine, disk.where());
-    EXPECT_THAT(whole_after_cleaning(disk.where()), ElementsAre(2));
-  }, kLargeVocabulary);
+  with_engine(
+      [&](zero::Engine& engine) {
+        save_checkpoint(engine, disk.where());
+        step(engine);
+        try {
+          save_checkpoint(engine, disk.where());
+          ADD_FAILURE() << "the disk was to be full";
+        } catch (const IoError& error) {
+          EXPECT_EQ(error.error_number(), ENOSPC) << error.what();
+        }
+        EXPECT_THAT(names_in(disk.where()), testing::Contains("step-000001"));
+        EXPECT_THAT(whole_after_cleaning(disk.where()), ElementsAre(1));
+        std::filesystem::remove_all(disk.where() + "/step-000001");
+        save_checkpoint(engine, disk.where());
+        EXPECT_THAT(whole_after_cleaning(disk.where()), ElementsAre(2));
+      },
+      kLargeVocabulary);
 }
 
 TEST(RealDisk, InMemory_ThatIsFull_KeepsTheCheckpointBefore) {
@@ -387,8 +398,9 @@ TEST(RealDisk, InMemory_ThatIsFull_KeepsTheCheckpointBefore) {
 TEST(RealDisk, OfAFileSystemInAFile_ThatIsFull_KeepsTheCheckpointBefore) {
   const ScratchFolder folder;
   const std::string image = folder / "image";
-  const std::string make = "truncate -s 12M '" + image + "' && mkfs.ext4 -q -m 0 -O ^has_journal '" +
-                           image + "' > /dev/null 2>&1";
+  const std::string make = "truncate -s 12M '" + image +
+                           "' && mkfs.ext4 -q -m 0 -O ^has_journal '" + image +
+                           "' > /dev/null 2>&1";
   if (std::system(make.c_str()) != 0) GTEST_SKIP() << "no mkfs.ext4";
   const Mount disk("-o loop '" + image + "'");
   if (disk.where().empty()) GTEST_SKIP() << "no right to mount, or no loop devices";
@@ -407,12 +419,12 @@ class Disk {
 
   // Changes that are not durable yet, in their order; each may be lost.
   struct Pending {
-    size_t node = 0;       // the file that is written, or the folder whose names change
-    std::string name;      // of a folder
-    int64_t child = -1;    // what it means from then on; -1: nothing
+    size_t node = 0;     // the file that is written, or the folder whose names change
+    std::string name;    // of a folder
+    int64_t child = -1;  // what it means from then on; -1: nothing
     int64_t offset = 0;
     std::string bytes;
-    std::string pair{};    // of a rename: lost and kept together where both are in one folder
+    std::string pair{};  // of a rename: lost and kept together where both are in one folder
   };
 
   void apply(const FileSystemChange& change) {
@@ -424,7 +436,9 @@ class Disk {
         set_name(change.path, static_cast<int64_t>(nodes_.size()) - 1);
         break;
       case Change::write:
-        pending_.push_back({.node = node_at(change.path), .name = {}, .offset = change.offset,
+        pending_.push_back({.node = node_at(change.path),
+                            .name = {},
+                            .offset = change.offset,
                             .bytes = change.bytes});
         put(nodes_[node_at(change.path)].now, change.offset, change.bytes);
         break;
@@ -481,7 +495,7 @@ class Disk {
  private:
   struct Node {
     bool is_folder = false;
-    std::string durable{}, now{};                          // of a file
+    std::string durable{}, now{};                            // of a file
     std::map<std::string, size_t> durable_names{}, names{};  // of a folder
   };
 
@@ -561,14 +575,16 @@ struct Scene {
 
 std::unique_ptr<Scene> make_scene(int64_t vocab_size = 37) {
   auto scene = std::make_unique<Scene>();
-  with_engine([&](zero::Engine& engine) {
-    save_checkpoint(engine, scene->folder.path());
-    scene->disk = std::make_unique<Disk>(scene->folder.path());
-    step(engine);
-    FileSystemRecord record;
-    save_and_prune(engine, scene->folder.path());
-    scene->changes = record.take();
-  }, vocab_size);
+  with_engine(
+      [&](zero::Engine& engine) {
+        save_checkpoint(engine, scene->folder.path());
+        scene->disk = std::make_unique<Disk>(scene->folder.path());
+        step(engine);
+        FileSystemRecord record;
+        save_and_prune(engine, scene->folder.path());
+        scene->changes = record.take();
+      },
+      vocab_size);
   return scene;
 }
 
@@ -583,8 +599,8 @@ std::vector<int64_t> found_after_loss(const Disk& disk, const Keeps& keeps) {
   }
 }
 
-// Cuts the changes off behind each, and loses of what is pending then: nothing (that is a kill), all,
-// and `random_subsets` times a random part. Returns the number of states, and of bad ones.
+// Cuts the changes off behind each, and loses of what is pending then: nothing (that is a kill),
+// all, and `random_subsets` times a random part. Returns the number of states, and of bad ones.
 struct Sweep {
   int states = 0;
   int bad = 0;
@@ -637,8 +653,8 @@ TEST(PowerLoss, AfterTheSave_TheNewCheckpointIsThere) {
   const auto scene = make_scene();
   Disk disk = *scene->disk;
   for (const FileSystemChange& change : scene->changes) {
-    const bool prunes = change.kind == FileSystemChange::rename &&
-                        change.to.find("/.trash-") != std::string::npos;
+    const bool prunes =
+        change.kind == FileSystemChange::rename && change.to.find("/.trash-") != std::string::npos;
     if (prunes) break;
     disk.apply(change);
   }

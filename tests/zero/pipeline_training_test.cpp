@@ -15,11 +15,11 @@
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "core/philox.h"
+#include "parallel/pipeline_cut.h"
 #include "tests/zero/mesh_models.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
-#include "zero/program/pipeline_cut.h"
 
 namespace zinc::zero {
 namespace pipeline_training_test {
@@ -247,7 +247,9 @@ TEST(PipelineBits, AreThoseWithoutOne_WhateverElseIsAsked) {
         .change = [](EngineConfig& config) { config.determinism = Determinism::world; }}},
       {"uniform",
        {.change =
-            [](EngineConfig& config) { config.pipeline.partition = PipelinePartition::uniform; }}},
+            [](EngineConfig& config) {
+              config.pipeline.partition = parallel::PipelinePartition::uniform;
+            }}},
       {"shuffled", {.ranks = {.pipe = 2}, .shuffled = true}},
   };
   for (const auto& [name, given] : runs) {
@@ -381,7 +383,7 @@ struct SlowFirstBlock : nn::Gpt2 {
 };
 
 TEST(PipelineCuts, GiveEachRankAboutAsMuchTime_OrWhatTheConfigSays) {
-  const auto stages_of_the_first = [](PipelinePartition partition) {
+  const auto stages_of_the_first = [](parallel::PipelinePartition partition) {
     int64_t stages = 0;
     comm::run_local_ranks(2, {.seed = 7, .num_threads = 1}, [&](comm::World& world) {
       set_mesh(world, {.pipe = 2});
@@ -389,14 +391,15 @@ TEST(PipelineCuts, GiveEachRankAboutAsMuchTime_OrWhatTheConfigSays) {
       config.num_layers = 6;
       config.tie_word_embeddings = false;
       SlowFirstBlock model(config);
-      const PipelineCut cut(
+      const parallel::PipelineCut cut(
           model, [] { return test::make_batch(0, 2, 8); }, {.partition = partition}, world);
       if (world.rank() == 0) stages = cut.part(0).segments.back().end;
     });
     return stages;
   };
-  EXPECT_EQ(stages_of_the_first(PipelinePartition::best), 2);  // the embedding and this block
-  EXPECT_EQ(stages_of_the_first(PipelinePartition::uniform), 4);
+  EXPECT_EQ(stages_of_the_first(parallel::PipelinePartition::best),
+            2);  // the embedding and this block
+  EXPECT_EQ(stages_of_the_first(parallel::PipelinePartition::uniform), 4);
 }
 
 // Of P ranks each has its stages alone: weights, gradients and states.

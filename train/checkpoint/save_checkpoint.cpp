@@ -14,6 +14,7 @@
 #include <string_view>
 #include <thread>
 
+#include "comm/gather_values.h"
 #include "core/error.h"
 #include "core/parallel.h"
 #include "kernels/cpu/past_caches.h"
@@ -24,13 +25,12 @@
 #include "train/finite_weights.h"
 #include "train/hub/model_config.h"
 #include "train/hub/weight_reader.h"
-#include "zero/gather_values.h"
 #include "zero/group/weight_encoding.h"
 
 namespace zinc::train {
 namespace {
 
-using zero::together;
+using comm::together;
 
 std::vector<NamedShape> parameters_of(nn::Model& model) {
   std::vector<NamedShape> parameters;
@@ -52,7 +52,7 @@ bool is_trained(zero::Engine& engine, const std::string& parameter) {
 std::vector<StoredFile> gather_indices(comm::World& world, const StoredFile& mine) {
   const std::array<double, 2> figures{static_cast<double>(mine.bytes),
                                       static_cast<double>(mine.crc)};
-  const std::vector<double> all = zero::gather_values(world, figures);
+  const std::vector<double> all = comm::gather_values(world, figures);
   std::vector<StoredFile> files;
   for (int rank = 0; rank < world.size(); ++rank) {
     const size_t at = 2 * static_cast<size_t>(rank);
@@ -233,7 +233,7 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
     create_folders(folder_);
     pending->made.emplace(pending->target);
   });
-  pending->path = zero::share_text(world, pending->made ? pending->made->path() : std::string());
+  pending->path = comm::share_text(world, pending->made ? pending->made->path() : std::string());
   if (!beside) {
     together(world, "write a checkpoint", [&] {
       write(*pending, [this](const zero::TakeOwn& take) {
@@ -334,7 +334,7 @@ void CheckpointSaver::describe_frozen(const std::string& from) {
                             "its frozen weights with it (an empty frozen_from)"));
     });
   });
-  const std::vector<double> all = zero::gather_values(world, crcs);
+  const std::vector<double> all = comm::gather_values(world, crcs);
   for (size_t i = 0; i < frozen.parameters.size(); ++i) {
     frozen.parameters[i].crc =
         static_cast<uint32_t>(all[(i % ranks) * frozen.parameters.size() + i]);
@@ -344,7 +344,7 @@ void CheckpointSaver::describe_frozen(const std::string& from) {
 }
 
 std::optional<std::string> CheckpointSaver::poll() {
-  if (pending_ == nullptr || zero::any_rank(engine_.world(), !pending_->is_written)) return {};
+  if (pending_ == nullptr || comm::any_rank(engine_.world(), !pending_->is_written)) return {};
   return commit();
 }
 
@@ -357,7 +357,7 @@ std::string CheckpointSaver::commit() {
   const std::unique_ptr<Pending> pending = std::move(pending_);
   if (pending->thread.joinable()) pending->thread.join();
   comm::World& world = engine_.world();
-  zero::require_all_succeeded(world, "write a checkpoint", pending->failure);
+  comm::require_all_succeeded(world, "write a checkpoint", pending->failure);
   std::vector<StoredFile> indices = gather_indices(world, pending->index);
   pending->path.clear();  // from here on the folder is rank 0's alone
   together(world, "commit a checkpoint", [&] {
@@ -385,7 +385,7 @@ Checkpoint open_checkpoint(comm::World& world, const std::string& folder,
     if (!world.is_main()) return;
     for (const std::string& path : candidates(folder, tag)) list += path + '\n';
   });
-  list = zero::share_text(world, list);
+  list = comm::share_text(world, list);
   std::optional<Checkpoint> found;
   for (size_t begin = 0; begin < list.size();) {
     const size_t end = list.find('\n', begin);
@@ -405,10 +405,10 @@ Checkpoint open_checkpoint(comm::World& world, const std::string& folder,
       failure = std::current_exception();
     }
     const bool passes_by = tag.empty() && !why.empty();
-    if (zero::any_rank(world, failure != nullptr && !passes_by)) {
-      zero::require_all_succeeded(world, "open a checkpoint", failure);
+    if (comm::any_rank(world, failure != nullptr && !passes_by)) {
+      comm::require_all_succeeded(world, "open a checkpoint", failure);
     }
-    if (!zero::any_rank(world, failure != nullptr)) return std::move(*found);
+    if (!comm::any_rank(world, failure != nullptr)) return std::move(*found);
     if (notes != nullptr) {
       notes->push_back(why.empty() ? str(path, ": another rank found it damaged") : why);
     }

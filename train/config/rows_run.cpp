@@ -139,9 +139,9 @@ Rows pipeline_rows() {
                         return config.mesh.pipe;
                       }),
        works("partition",
-             one_of({zero::PipelinePartition::best, zero::PipelinePartition::uniform,
-                     zero::PipelinePartition::parameters},
-                    &Config::engine, &EngineConfig::pipeline, &zero::PipelineConfig::partition),
+             one_of({parallel::PipelinePartition::best, parallel::PipelinePartition::uniform,
+                     parallel::PipelinePartition::parameters},
+                    &Config::engine, &EngineConfig::pipeline, &parallel::PipelineConfig::partition),
              "of what each rank gets about as much: modelled time, stages, or trained weights; see "
              "zinc.pipeline_pattern"),
        works("activation_checkpoint_interval", checkpoint_interval(), at_least(0), "blocks",

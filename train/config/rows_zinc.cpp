@@ -90,12 +90,12 @@ Rows placement_rows() {
       works("fp8", in_engine(&EngineConfig::fp8),
             "products of linear layers take 8 bits, with a scale for each tensor; needs bf16 "
             "(docs/training.md)"),
-      works("wgmma",
-            one_of({kernels::WgmmaUse::by_table, kernels::WgmmaUse::never,
-                    kernels::WgmmaUse::always},
-                   &Config::engine, &EngineConfig::wgmma),
-            "zinc's own kernels for compute capability 9.0: where a measured table says that they "
-            "are faster, nowhere, or wherever they can (docs/gpu.md)"),
+      works(
+          "wgmma",
+          one_of({kernels::WgmmaUse::by_table, kernels::WgmmaUse::never, kernels::WgmmaUse::always},
+                 &Config::engine, &EngineConfig::wgmma),
+          "zinc's own kernels for compute capability 9.0: where a measured table says that they "
+          "are faster, nowhere, or wherever they can (docs/gpu.md)"),
       works("narrow_logits", in_engine(&EngineConfig::narrow_logits),
             "in training the head's logits are rounded to the model's dtype, instead of f32 "
             "(docs/training.md)"),
@@ -171,18 +171,18 @@ Rows rank_rows() {
       works("pipeline_schedule",
             one_of({PipelineSchedule::one_forward_one_backward, PipelineSchedule::gpipe,
                     PipelineSchedule::zero_bubble},
-                   &Config::engine, &EngineConfig::pipeline, &zero::PipelineConfig::schedule),
+                   &Config::engine, &EngineConfig::pipeline, &parallel::PipelineConfig::schedule),
             "in which order the ranks of zinc.mesh.pipe work on the micro-batches of a step: "
             "backward as soon as it can be, or behind all forward passes, or gradients of weights "
             "apart, where a rank would wait"),
       works(
           "pipeline_interleave",
-          at(&Config::engine, &EngineConfig::pipeline, &zero::PipelineConfig::interleave),
+          at(&Config::engine, &EngineConfig::pipeline, &parallel::PipelineConfig::interleave),
           between(1, kMostRanksTogether), "parts",
           "of the model that each rank of zinc.mesh.pipe has, in turn with the others; Megatron's "
           "virtual pipeline size"),
       works("pipeline_pattern",
-            at(&Config::engine, &EngineConfig::pipeline, &zero::PipelineConfig::pattern),
+            at(&Config::engine, &EngineConfig::pipeline, &parallel::PipelineConfig::pattern),
             "instead of pipeline.partition: each rank of zinc.mesh.pipe gets as many stages with a "
             "parameter of such a name, as in \"*.attn.*\""),
       works("max_consecutive_skips",

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "autograd/mode.h"
+#include "comm/gather_values.h"
 #include "core/error.h"
 #include "train/adapter.h"
 #include "train/text_generator.h"
 #include "train/tuning.h"
-#include "zero/gather_values.h"
 
 namespace zinc::train {
 namespace {
@@ -104,7 +104,7 @@ std::vector<GeneratedTexts> EvaluatedModel::generate(std::vector<std::vector<int
   const auto make = [&](std::vector<std::vector<int32_t>> asked, const GenerateOptions& how) {
     return std::make_unique<TextGenerator>(*model_, std::move(asked), how,
                                            [&](const std::function<void()>& pass) {
-                                             if (in_lockstep) zero::any_rank(world_, true);
+                                             if (in_lockstep) comm::any_rank(world_, true);
                                              engine_->predict(pass);
                                            });
   };
@@ -129,7 +129,7 @@ std::vector<GeneratedTexts> EvaluatedModel::generate(std::vector<std::vector<int
   in_lockstep = true;
   if (writes) attempt([&] { texts = generator->write(on_token); });
   in_lockstep = false;
-  while (zero::any_rank(world_, false)) generator->pass_along();
+  while (comm::any_rank(world_, false)) generator->pass_along();
   if (failure != nullptr) std::rethrow_exception(failure);
   return texts;
 }
@@ -147,14 +147,14 @@ void for_each_of_rank(comm::World& world, int64_t count,
       failure = std::current_exception();
     }
   }
-  zero::require_all_succeeded(world, "evaluation", failure);
+  comm::require_all_succeeded(world, "evaluation", failure);
 }
 
 std::vector<double> gather_items(comm::World& world, int64_t count, std::span<const double> mine) {
   const int64_t rounds = items_of_rank(world, count);
   std::vector<double> padded(mine.begin(), mine.end());
   padded.resize(static_cast<size_t>(rounds));
-  const std::vector<double> all = zero::gather_values(world, padded);
+  const std::vector<double> all = comm::gather_values(world, padded);
   std::vector<double> ordered;
   for (int64_t item = 0; item < count; ++item) {
     ordered.push_back(
@@ -172,11 +172,11 @@ std::vector<std::vector<int32_t>> gather_items(comm::World& world, int64_t count
   }
   const std::vector<double> all_lengths = gather_items(world, count, lengths);
   const auto own = static_cast<double>(tokens.size());
-  const std::vector<double> totals = zero::gather_values(world, {&own, 1});
+  const std::vector<double> totals = comm::gather_values(world, {&own, 1});
   const auto most = static_cast<size_t>(*std::ranges::max_element(totals));
   tokens.resize(most);
   const std::vector<double> all =
-      most == 0 ? std::vector<double>{} : zero::gather_values(world, tokens);
+      most == 0 ? std::vector<double>{} : comm::gather_values(world, tokens);
   std::vector<size_t> at(static_cast<size_t>(world.size()));
   for (size_t rank = 0; rank < at.size(); ++rank) at[rank] = rank * most;
   std::vector<std::vector<int32_t>> ordered;

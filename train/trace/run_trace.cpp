@@ -2,8 +2,8 @@
 
 #include <exception>
 
+#include "comm/gather_values.h"
 #include "core/error.h"
-#include "zero/gather_values.h"
 
 namespace zinc::train {
 
@@ -12,7 +12,7 @@ std::shared_ptr<RunTrace> RunTrace::open(const std::string& path, comm::World& w
   const bool shared = rank.local_size == rank.size;
   const bool begins = !shared || rank.rank == 0;
   const std::string name =
-      zero::share_text(world, rank.rank == 0 ? free_trace_name(path) : std::string());
+      comm::share_text(world, rank.rank == 0 ? free_trace_name(path) : std::string());
   const std::string own = shared ? name : str(name, ".rank", rank.rank);
   std::shared_ptr<RunTrace> trace;
   // First those that begin a file, then those that append to one.
@@ -26,7 +26,7 @@ std::shared_ptr<RunTrace> RunTrace::open(const std::string& path, comm::World& w
     } catch (...) {
       failure = std::current_exception();
     }
-    zero::require_all_succeeded(world, "open the trace", failure);
+    comm::require_all_succeeded(world, "open the trace", failure);
   }
   return trace;
 }

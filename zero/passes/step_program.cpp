@@ -45,7 +45,8 @@ Pass proven(const Pass& pass, const Program& recorded) {
 
 StepProgram make_step_program(nn::Model& model, const std::vector<ShardGroup>& groups,
                               const StepPolicy& policy, const ExampleBatch& example,
-                              int64_t together, const ClientPasses& client, PipelineCut* cut) {
+                              int64_t together, const ClientPasses& client,
+                              parallel::PipelineCut* cut) {
   StepProgram made{.groups = &groups,
                    .record = record_step(model, groups, example, together, cut,
                                          policy.pipeline.splits_backward()),

@@ -33,6 +33,6 @@ struct ClientPasses {
 StepProgram make_step_program(nn::Model& model, const std::vector<ShardGroup>& groups,
                               const StepPolicy& policy, const ExampleBatch& example,
                               int64_t together, const ClientPasses& client = {},
-                              PipelineCut* cut = nullptr);
+                              parallel::PipelineCut* cut = nullptr);
 
 }  // namespace zinc::zero

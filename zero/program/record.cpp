@@ -10,15 +10,15 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "core/work_log.h"
-#include "zero/program/meta_source.h"
-#include "zero/program/pipeline_cut.h"
-#include "zero/run/vertical_passes.h"
+#include "parallel/meta_source.h"
+#include "parallel/pipeline_cut.h"
+#include "parallel/vertical_passes.h"
 
 namespace zinc::zero {
 namespace {
 
 // Writes down what is asked of it.
-class RecordingSource : public MetaSource {
+class RecordingSource : public parallel::MetaSource {
  public:
   RecordingSource(const std::vector<ShardGroup>& groups, Context& context, const WorkLog& log)
       : groups_(groups), context_(context), log_(log) {}
@@ -26,7 +26,7 @@ class RecordingSource : public MetaSource {
   autograd::ParameterGuard acquire(autograd::Parameter& parameter) override {
     last_used_ = &parameter;
     add(EventKind::use, parameter);
-    return MetaSource::acquire(parameter);
+    return parallel::MetaSource::acquire(parameter);
   }
   void gradient_done(autograd::Parameter& parameter) override {
     add(EventKind::gradient_done, parameter);
@@ -140,14 +140,14 @@ std::vector<BackwardTurn> turns_of(const std::vector<ShardGroup>& groups, const 
 }
 
 // The passes over this rank's parts, forward over all of them first.
-void record_stages(PipelineCut& cut, const nn::Batch& batch, RecordingSource& recorder, bool splits,
-                   Record& record) {
+void record_stages(parallel::PipelineCut& cut, const nn::Batch& batch, RecordingSource& recorder,
+                   bool splits, Record& record) {
   std::vector<parallel::StagePass> passes(static_cast<size_t>(cut.num_parts()));
   std::vector<nn::TensorList> gradients(passes.size());
   record.bodies.resize(passes.size());
   for (size_t i = 0; i < passes.size(); ++i) {
-    const PipelinePart& part = cut.part(static_cast<int>(i));
-    const StageInput& input = cut.input_of(batch, static_cast<int>(i));
+    const parallel::PipelinePart& part = cut.part(static_cast<int>(i));
+    const parallel::StageInput& input = cut.input_of(batch, static_cast<int>(i));
     nn::TensorList x = passes[i].forward(cut.model(), part.segments, batch,
                                          parallel::take_room(input.tensors), input.tensors);
     record.bodies[i].forward = recorder.take();
@@ -173,14 +173,16 @@ void record_stages(PipelineCut& cut, const nn::Batch& batch, RecordingSource& re
 }  // namespace
 
 Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
-                   const ExampleBatch& example, int64_t together, PipelineCut* cut, bool splits) {
+                   const ExampleBatch& example, int64_t together, parallel::PipelineCut* cut,
+                   bool splits) {
   const bool remakes = autograd::Mode::current().remakes;
   WorkLog log;
-  Context context(meta_context(&log));
+  Context context(parallel::meta_context(&log));
   const ContextScope scope(context);
   const autograd::RemakeScope as_outside(remakes);
   RecordingSource recorder(groups, context, log);
-  const SourceScope sources(model, recorder, groups);
+  const parallel::SourceScope sources(model, recorder);
+  serve(model, groups, recorder);
 
   nn::Batch batch = example();
   batch.global_micro_batch = 0;
@@ -201,8 +203,9 @@ Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
             "no memory, with a batch of ", to_string(batch.tensors), recorder.place(), ")"));
   }
   if (together > 1) {
-    VerticalPasses passes(
-        model, 0, std::vector<SideBySide>(static_cast<size_t>(together), {.batch = &batch}));
+    parallel::VerticalPasses passes(
+        model, 0,
+        std::vector<parallel::SideBySide>(static_cast<size_t>(together), {.batch = &batch}));
     const auto enter = [&](int64_t i) { recorder.enter(i); };
     passes.forward(enter);
     record.bodies.front().forward = recorder.take();

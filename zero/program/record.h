@@ -11,6 +11,7 @@
 
 #include "nn/batch.h"
 #include "nn/model.h"
+#include "parallel/pipeline_cut.h"
 #include "zero/layout/backward_turn.h"
 #include "zero/program/program.h"
 
@@ -35,15 +36,13 @@ struct Record {
 // device, so the batch has no values.
 using ExampleBatch = std::function<nn::Batch()>;
 
-class PipelineCut;
-
 // Runs `model` with `example` on a meta device. `together`: so many batches side by side
-// (zero/run/vertical_passes.h). `cut`: only the stages of this rank of a pipeline. `splits`:
+// (parallel/vertical_passes.h). `cut`: only the stages of this rank of a pipeline. `splits`:
 // gradients of weights are made apart. Afterwards the model's parameters have their sources back.
 // Throws InvalidArgument with what the model complains of, and behind which parameter.
 Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
-                   const ExampleBatch& example, int64_t together = 1, PipelineCut* cut = nullptr,
-                   bool splits = false);
+                   const ExampleBatch& example, int64_t together = 1,
+                   parallel::PipelineCut* cut = nullptr, bool splits = false);
 
 // The program without ops: the record, as bodies of all kinds of micro-batches. `side_by_side`: all
 // micro-batches of a step make one body.

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "comm/gather_values.h"
 #include "core/error.h"
-#include "zero/gather_values.h"
 
 namespace zinc::zero {
 namespace {
@@ -19,7 +19,7 @@ void Lockstep::use(int group) {
   if (group != kEnd && group == last_) return;
   last_ = group;
   const double mine = group;
-  const std::vector<double> all = gather_values(world_, {&mine, 1});
+  const std::vector<double> all = comm::gather_values(world_, {&mine, 1});
   if (std::all_of(all.begin(), all.end(), [&](double code) { return code == mine; })) return;
   std::string places;
   for (size_t rank = 0; rank < all.size(); ++rank) {

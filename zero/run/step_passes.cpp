@@ -111,8 +111,8 @@ uint64_t StepPasses::take_in(const nn::Batch& batch) {
   return static_cast<uint64_t>(index * mesh.sequence + mesh.sequence_of(whole_.rank()));
 }
 
-std::vector<SideBySide> StepPasses::take_in(std::span<const nn::Batch> batches) {
-  std::vector<SideBySide> micro_batches;
+std::vector<parallel::SideBySide> StepPasses::take_in(std::span<const nn::Batch> batches) {
+  std::vector<parallel::SideBySide> micro_batches;
   for (const nn::Batch& batch : batches) {
     micro_batches.push_back({.batch = &batch,
                              .global_micro_batch = take_in(batch),
@@ -270,8 +270,8 @@ void StepPasses::run_recorded(const nn::Batch& batch) {
 void StepPasses::run_side_by_side(std::span<const nn::Batch> batches) {
   require_none_done();
   step_trace_.begin(context_.trace());
-  const std::vector<SideBySide> micro_batches = take_in(batches);
-  VerticalPasses passes(model_, static_cast<uint64_t>(step_.steps()), micro_batches);
+  const std::vector<parallel::SideBySide> micro_batches = take_in(batches);
+  parallel::VerticalPasses passes(model_, static_cast<uint64_t>(step_.steps()), micro_batches);
   const MicroBatchKind kind{.first = true, .last = true};
   runner_.begin_forward(kind);
   {
@@ -307,8 +307,9 @@ void StepPasses::run_side_by_side(std::span<const nn::Batch> batches) {
 void StepPasses::run_pipeline(std::span<const nn::Batch> batches) {
   require_none_done();
   step_trace_.begin(context_.trace());
-  const std::vector<SideBySide> micro_batches = take_in(batches);
-  PipelinePasses passes(*cut_, *whole_.pipe(), static_cast<uint64_t>(step_.steps()), micro_batches);
+  const std::vector<parallel::SideBySide> micro_batches = take_in(batches);
+  parallel::PipelinePasses passes(*cut_, *whole_.pipe(), static_cast<uint64_t>(step_.steps()),
+                                  micro_batches);
   for (const parallel::PipelineOp& op : program_.program.pipeline) {
     const TracePhase phase(context_.trace(), name_of(op.work).data());
     switch (op.work) {
@@ -335,8 +336,8 @@ MicroBatchKind StepPasses::kind_of(const parallel::PipelineOp& op) const {
           .part = op.part};
 }
 
-void StepPasses::forward_in_pipeline(PipelinePasses& passes, const parallel::PipelineOp& op,
-                                     double seed) {
+void StepPasses::forward_in_pipeline(parallel::PipelinePasses& passes,
+                                     const parallel::PipelineOp& op, double seed) {
   const auto start = clock_.start();
   enter("forward", op.micro_batch + 1);
   runner_.begin_forward(kind_of(op));
@@ -348,7 +349,8 @@ void StepPasses::forward_in_pipeline(PipelinePasses& passes, const parallel::Pip
   clock_.stop(start, &PhaseSeconds::forward);
 }
 
-void StepPasses::backward_in_pipeline(PipelinePasses& passes, const parallel::PipelineOp& op) {
+void StepPasses::backward_in_pipeline(parallel::PipelinePasses& passes,
+                                      const parallel::PipelineOp& op) {
   const auto start = clock_.start();
   enter("backward", op.micro_batch + 1);
   strategy_.gradients->begin_micro_steps(op.micro_batch, 1, config_.batch.accumulation,
@@ -365,7 +367,8 @@ void StepPasses::backward_in_pipeline(PipelinePasses& passes, const parallel::Pi
   clock_.stop(start, &PhaseSeconds::backward);
 }
 
-void StepPasses::weights_in_pipeline(PipelinePasses& passes, const parallel::PipelineOp& op) {
+void StepPasses::weights_in_pipeline(parallel::PipelinePasses& passes,
+                                     const parallel::PipelineOp& op) {
   const auto start = clock_.start();
   enter("backward", op.micro_batch + 1);
   strategy_.gradients->begin_micro_steps(op.micro_batch, 1, config_.batch.accumulation,
@@ -379,8 +382,8 @@ void StepPasses::weights_in_pipeline(PipelinePasses& passes, const parallel::Pip
 }
 
 Tensor StepPasses::loss_of_pipeline(const nn::Batch& batch) {
-  const SideBySide alone{.batch = &batch};
-  PipelinePasses passes(*cut_, *whole_.pipe(), 0, std::span(&alone, 1));
+  const parallel::SideBySide alone{.batch = &batch};
+  parallel::PipelinePasses passes(*cut_, *whole_.pipe(), 0, std::span(&alone, 1));
   for (int part = 0; part < cut_->num_parts(); ++part) {
     using parallel::PipelineWork;
     if (!cut_->part(part).is_first) passes.exchange({PipelineWork::receive_input, 0, part});

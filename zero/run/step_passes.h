@@ -10,13 +10,13 @@
 
 #include "comm/world.h"
 #include "nn/model.h"
+#include "parallel/pipeline_cut.h"
+#include "parallel/pipeline_passes.h"
+#include "parallel/vertical_passes.h"
 #include "zero/engine_config.h"
 #include "zero/passes/step_program.h"
-#include "zero/program/pipeline_cut.h"
-#include "zero/run/pipeline_passes.h"
 #include "zero/run/recorded_passes.h"
 #include "zero/run/runner.h"
-#include "zero/run/vertical_passes.h"
 #include "zero/strategy.h"
 #include "zero/tiers/saved_inputs.h"
 #include "zero/trace/phase_clock.h"
@@ -31,8 +31,8 @@ class StepPasses {
   struct Parts {
     const EngineConfig& config;
     nn::Model& model;
-    comm::World& world;  // all ranks
-    PipelineCut* cut;    // null: this rank has all of the model
+    comm::World& world;          // all ranks
+    parallel::PipelineCut* cut;  // null: this rank has all of the model
     const StepProgram& program;
     Strategy& strategy;
     WholeStep& step;
@@ -75,7 +75,7 @@ class StepPasses {
   // Checks a batch that goes forward, and gives the key of its random numbers: one of its own for
   // each rank that has a part of its tokens.
   uint64_t take_in(const nn::Batch& batch);
-  std::vector<SideBySide> take_in(std::span<const nn::Batch> batches);
+  std::vector<parallel::SideBySide> take_in(std::span<const nn::Batch> batches);
   // What the model complains of says in which pass, and behind which parameter.
   template <class Compute>
   auto named(const Compute& compute) -> decltype(compute());
@@ -90,15 +90,16 @@ class StepPasses {
   // The stages of this rank of a pipeline, in the order of the step program.
   void run_pipeline(std::span<const nn::Batch> batches);
   MicroBatchKind kind_of(const parallel::PipelineOp& op) const;
-  void forward_in_pipeline(PipelinePasses& passes, const parallel::PipelineOp& op, double seed);
-  void backward_in_pipeline(PipelinePasses& passes, const parallel::PipelineOp& op);
-  void weights_in_pipeline(PipelinePasses& passes, const parallel::PipelineOp& op);
+  void forward_in_pipeline(parallel::PipelinePasses& passes, const parallel::PipelineOp& op,
+                           double seed);
+  void backward_in_pipeline(parallel::PipelinePasses& passes, const parallel::PipelineOp& op);
+  void weights_in_pipeline(parallel::PipelinePasses& passes, const parallel::PipelineOp& op);
   Tensor loss_of_pipeline(const nn::Batch& batch);
 
   const EngineConfig& config_;
   nn::Model& model_;
   comm::World& whole_;
-  PipelineCut* const cut_;
+  parallel::PipelineCut* const cut_;
   const StepProgram& program_;
   Strategy& strategy_;
   WholeStep& step_;

@@ -7,7 +7,7 @@
 // buffers or being read into them.
 //
 // The order of use is predicted from the order of saving. Within one micro-batch, the input saved
-// last is used first. With micro-batches side by side (zero/run/vertical_passes.h), the last stage
+// last is used first. With micro-batches side by side (parallel/vertical_passes.h), the last stage
 // is used first, and its micro-batches in their forward order.
 //
 // An input stays in its buffer, and is never written, if the prediction says that its use comes

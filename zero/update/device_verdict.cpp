@@ -5,9 +5,9 @@
 #include <numeric>
 #include <span>
 
+#include "comm/gather_values.h"
 #include "core/error.h"
 #include "core/transfer.h"
-#include "zero/gather_values.h"
 #include "zero/group/gradient_policy.h"
 
 namespace zinc::zero {
@@ -91,7 +91,7 @@ double DeviceVerdict::count() const {
   if (!by_token_) return static_cast<double>(batches * num_ranks());
   double own = 0.0;
   for (const MicroBatch& batch : batches_) own += static_cast<double>(batch.num_targets);
-  const std::vector<double> all = gather_values(world_, {&own, 1});
+  const std::vector<double> all = comm::gather_values(world_, {&own, 1});
   return std::accumulate(all.begin(), all.end(), 0.0);
 }
 

@@ -8,12 +8,12 @@
 #include <tuple>
 #include <utility>
 
+#include "comm/gather_values.h"
 #include "core/error.h"
 #include "core/host_stream.h"
 #include "core/transfer.h"
 #include "kernels/finite_norm.h"
 #include "tensor/tensor.h"
-#include "zero/gather_values.h"
 
 namespace zinc::zero {
 namespace {
@@ -289,7 +289,7 @@ GradientNorm::Sums GradientNorm::over_stages(Sums here) const {
   std::vector<double> mine = std::move(here.squares);
   mine.push_back(static_cast<double>(here.nonfinite));
   mine.push_back(static_cast<double>(here.nonfinite_rank));
-  const std::vector<double> all = gather_values(*peers_.pipe, mine);
+  const std::vector<double> all = comm::gather_values(*peers_.pipe, mine);
   const auto of_rank = [&](int rank) {
     return all.data() + static_cast<size_t>(rank) * mine.size();
   };
@@ -327,7 +327,7 @@ NormResult GradientNorm::over_slices(const Sums& sums) const {
   }
   const std::array mine{sliced, static_cast<double>(sums.nonfinite),
                         static_cast<double>(sums.nonfinite_rank)};
-  const std::vector<double> all = gather_values(*peers_.tensor, mine);
+  const std::vector<double> all = comm::gather_values(*peers_.tensor, mine);
   for (size_t rank = 0; rank < all.size() / mine.size(); ++rank) {
     const double* of_rank = all.data() + rank * mine.size();
     result.sum_of_squares += of_rank[0];

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <span>
 
+#include "comm/gather_values.h"
 #include "core/error.h"
-#include "zero/gather_values.h"
 
 namespace zinc::zero {
 namespace {
@@ -52,8 +52,8 @@ void LossTotals::add(double sum, int64_t num_targets) {
 StepLoss LossTotals::reduce(comm::World& world, comm::World* pipe) const {
   std::vector<double> values = losses_;
   values.push_back(static_cast<double>(num_targets_));
-  if (pipe != nullptr) values = last_values(*pipe, values);
-  return combine(gather_values(world, values), losses_.size());
+  if (pipe != nullptr) values = comm::last_values(*pipe, values);
+  return combine(comm::gather_values(world, values), losses_.size());
 }
 
 StepLoss LossTotals::combine(std::span<const double> by_rank, size_t num_batches) const {
@@ -93,7 +93,7 @@ double LossTotals::count_with(comm::World& world, std::span<const BatchLoss> com
   int64_t own = num_targets_;
   for (const BatchLoss& loss : coming) own += loss.num_targets;
   const auto value = static_cast<double>(own);
-  const std::vector<double> all = gather_values(world, {&value, 1});
+  const std::vector<double> all = comm::gather_values(world, {&value, 1});
   return std::accumulate(all.begin(), all.end(), 0.0) / shares_;
 }
 

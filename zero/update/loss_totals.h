@@ -7,16 +7,13 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "parallel/vertical_passes.h"
 #include "tensor/tensor.h"
 #include "zero/engine_config.h"
 
 namespace zinc::zero {
 
-// The loss of one micro-batch.
-struct BatchLoss {
-  Tensor sum;  // f32 scalar: the sum over its targets
-  int64_t num_targets = 0;
-};
+using parallel::BatchLoss;
 
 // The loss of a whole step over all ranks.
 struct StepLoss {

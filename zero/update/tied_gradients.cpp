@@ -11,8 +11,9 @@ constexpr int kTied = 2;  // tag of messages
 
 }  // namespace
 
-TiedGradients::TiedGradients(const std::vector<ShardGroup>& groups, const PipelineCut& cut,
-                             comm::World& pipe, const Strategy& strategy)
+TiedGradients::TiedGradients(const std::vector<ShardGroup>& groups,
+                             const parallel::PipelineCut& cut, comm::World& pipe,
+                             const Strategy& strategy)
     : groups_(groups), cut_(cut), pipe_(pipe), strategy_(strategy) {}
 
 void TiedGradients::add_up() const {

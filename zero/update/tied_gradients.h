@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "zero/program/pipeline_cut.h"
+#include "parallel/pipeline_cut.h"
 #include "zero/strategy.h"
 
 namespace zinc::zero {
@@ -17,8 +17,8 @@ namespace zinc::zero {
 class TiedGradients {
  public:
   // All outlive this. `pipe`: the ranks of the pipeline.
-  TiedGradients(const std::vector<ShardGroup>& groups, const PipelineCut& cut, comm::World& pipe,
-                const Strategy& strategy);
+  TiedGradients(const std::vector<ShardGroup>& groups, const parallel::PipelineCut& cut,
+                comm::World& pipe, const Strategy& strategy);
   // After GradientStore::finish(), on the compute stream. Collective among those that have them.
   void add_up() const;
 
@@ -26,7 +26,7 @@ class TiedGradients {
   void add_up(const std::vector<int>& holders, const View& sums) const;
 
   const std::vector<ShardGroup>& groups_;
-  const PipelineCut& cut_;
+  const parallel::PipelineCut& cut_;
   comm::World& pipe_;
   const Strategy& strategy_;
 };

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <utility>
 
+#include "comm/gather_values.h"
 #include "core/error.h"
 #include "kernels/step_rules.h"
-#include "zero/gather_values.h"
 #include "zero/group/gradient_policy.h"
 
 namespace zinc::zero {
@@ -103,7 +103,7 @@ double WholeStep::end_gradients() {
 
 bool WholeStep::must_wait(std::span<const BatchLoss> coming) const {
   return !parts_.config.precision.allow_nonfinite_loss &&
-         any_rank(parts_.world, !totals_.is_finite_with(coming));
+         comm::any_rank(parts_.world, !totals_.is_finite_with(coming));
 }
 
 std::vector<ConstView> WholeStep::kept_gradients() const {

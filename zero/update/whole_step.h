@@ -39,10 +39,10 @@ class WholeStep {
   // The objects that a step works on. All must outlive the WholeStep.
   struct Parts {
     const EngineConfig& config;
-    comm::World& world;                // the ranks that share the states
-    int sequence = 1;                  // neighbouring ranks that have the same micro-batches
-    NormPeers peers{};                 // ranks that have other parts of the model
-    const PipelineCut* cut = nullptr;  // null: there is no pipeline
+    comm::World& world;  // the ranks that share the states
+    int sequence = 1;    // neighbouring ranks that have the same micro-batches
+    NormPeers peers{};   // ranks that have other parts of the model
+    const parallel::PipelineCut* cut = nullptr;  // null: there is no pipeline
     const std::vector<ShardGroup>& groups;
     const StepPolicy& policy;
     Strategy& strategy;

@@ -1,4 +1,4 @@
-// zero/program/meta_source.h: running a model on a device without memory, to see what it does.
+// parallel/meta_source.h: running a model on a device without memory, to see what it does.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 #include "autograd/parameter.h"
 #include "core/context.h"
 #include "core/work_log.h"
+#include "kernels/finite_norm.h"
 #include "nn/model.h"
-#include "zero/layout/shard_group.h"
 
-namespace zinc::zero {
+namespace zinc::parallel {
 
 // Like the current context, but on a meta device of its own, the index-th: what a model keeps for a
 // device is not kept from it for the run, nor from one such context for another. `log` may be null.
@@ -28,9 +28,9 @@ inline ContextOptions meta_context(WorkLog* log, int index = 0) {
           .work_log = log};
 }
 
-// Serves meta views of the current context's device. Parameters lie as in the trained segment of a
-// shard group, in the order of their first use, so that they can be joined: Note [Weights side by
-// side] in autograd/weight.h.
+// Serves meta views of the current context's device. Parameters lie as the engine lays them out, at
+// multiples of a chunk, in the order of their first use, so that they can be joined: Note [Weights
+// side by side] in autograd/weight.h.
 class MetaSource : public autograd::ParameterSource {
  public:
   autograd::ParameterGuard acquire(autograd::Parameter& parameter) override {
@@ -48,8 +48,8 @@ class MetaSource : public autograd::ParameterSource {
   View view_of(const autograd::Parameter& parameter) {
     const auto [place, is_new] = places_.try_emplace(&parameter, next_);
     if (is_new) {
-      const int64_t chunks = (parameter.numel() + kNormChunk - 1) / kNormChunk;
-      next_ += static_cast<uintptr_t>(chunks * kNormChunk * size_of(parameter.dtype()));
+      const int64_t chunks = (parameter.numel() + kernels::kNormChunk - 1) / kernels::kNormChunk;
+      next_ += static_cast<uintptr_t>(chunks * kernels::kNormChunk * size_of(parameter.dtype()));
     }
     return {reinterpret_cast<void*>(place->second), parameter.dtype(), parameter.shape(),
             Context::current().device()};
@@ -60,16 +60,14 @@ class MetaSource : public autograd::ParameterSource {
   uintptr_t next_ = uintptr_t{1} << 40;
 };
 
-// Puts every parameter under one source, as serve() does, and back under its own when the scope
-// ends.
+// Puts every parameter under one source and back under its own when the scope ends.
 class SourceScope {
  public:
-  SourceScope(nn::Model& model, autograd::ParameterSource& source,
-              const std::vector<ShardGroup>& groups = {}) {
+  SourceScope(nn::Model& model, autograd::ParameterSource& source) {
     for (nn::Parameter* parameter : model.parameters()) {
       previous_.push_back({parameter, &parameter->source(), parameter->index()});
+      parameter->set_source(source);
     }
-    serve(model, groups, source);
   }
   ~SourceScope() {
     for (const Previous& of : previous_) of.parameter->set_source(*of.source, of.index);
@@ -81,9 +79,9 @@ class SourceScope {
   struct Previous {
     nn::Parameter* parameter;
     autograd::ParameterSource* source;
-    ParameterIndex index;
+    autograd::ParameterIndex index;
   };
   std::vector<Previous> previous_;
 };
 
-}  // namespace zinc::zero
+}  // namespace zinc::parallel

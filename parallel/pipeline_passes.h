@@ -1,4 +1,4 @@
-// zero/run/pipeline_passes.h: the micro-batches of a step through the parts of one rank of a
+// parallel/pipeline_passes.h: the micro-batches of a step through the parts of one rank of a
 // pipeline. Which op comes when is the step program's: Program::pipeline.
 //
 // Between a micro-batch's forward and backward pass a rank keeps the graph of the part, and
@@ -12,12 +12,11 @@
 
 #include "comm/world.h"
 #include "parallel/pipeline.h"
+#include "parallel/pipeline_cut.h"
 #include "parallel/stage_pass.h"
-#include "zero/program/pipeline_cut.h"
-#include "zero/run/vertical_passes.h"
-#include "zero/update/loss_totals.h"
+#include "parallel/vertical_passes.h"
 
-namespace zinc::zero {
+namespace zinc::parallel {
 
 class PipelinePasses {
  public:
@@ -26,11 +25,11 @@ class PipelinePasses {
                  std::span<const SideBySide> micro_batches);
 
   // A receive or a send, on the compute stream.
-  void exchange(const parallel::PipelineOp& op);
-  void forward(const parallel::PipelineOp& op);
+  void exchange(const PipelineOp& op);
+  void forward(const PipelineOp& op);
   // With `splits` the gradients of weights are left for weights().
-  void backward(const parallel::PipelineOp& op, bool splits = false);
-  void weights(const parallel::PipelineOp& op) { at(op).stages.weights(); }
+  void backward(const PipelineOp& op, bool splits = false);
+  void weights(const PipelineOp& op) { at(op).stages.weights(); }
   // After forward() of the rank's last part: the loss where that is the model's, elsewhere its
   // number of targets alone.
   BatchLoss loss(int64_t i) const;
@@ -40,18 +39,17 @@ class PipelinePasses {
     SideBySide of;
     const PipelinePart* part;
     const StageInput* input;
-    parallel::StagePass stages{};
+    StagePass stages{};
     // What is on its way into or out of the stages: values, then gradients.
     nn::TensorList tensors{};
-    std::vector<parallel::StageTensor> output{};  // what forward() gave
+    std::vector<StageTensor> output{};  // what forward() gave
     Tensor loss{};
   };
 
-  Pass& at(const parallel::PipelineOp& op) {
+  Pass& at(const PipelineOp& op) {
     return passes_.at(static_cast<size_t>(op.part)).at(static_cast<size_t>(op.micro_batch));
   }
-  void send(const nn::TensorList& tensors, std::span<const parallel::StageTensor> looks,
-            bool gradients);
+  void send(const nn::TensorList& tensors, std::span<const StageTensor> looks, bool gradients);
   void receive(const nn::TensorList& tensors, bool gradients);
   // Values go to the rank behind, or from the last one to the first.
   int behind() const { return (pipe_.rank() + 1) % pipe_.size(); }
@@ -63,4 +61,4 @@ class PipelinePasses {
   std::vector<std::vector<Pass>> passes_;  // by part
 };
 
-}  // namespace zinc::zero
+}  // namespace zinc::parallel

@@ -1,4 +1,4 @@
-#include "zero/run/vertical_passes.h"
+#include "parallel/vertical_passes.h"
 
 #include <utility>
 
@@ -6,7 +6,7 @@
 #include "autograd/mode.h"
 #include "core/context.h"
 
-namespace zinc::zero {
+namespace zinc::parallel {
 
 VerticalPasses::VerticalPasses(nn::Model& model, uint64_t step,
                                const std::vector<SideBySide>& micro_batches)
@@ -51,4 +51,4 @@ void VerticalPasses::backward(const Enter& enter) {
   }
 }
 
-}  // namespace zinc::zero
+}  // namespace zinc::parallel

@@ -1,10 +1,11 @@
-// zero/program/pipeline_cut.h: which stages of a model each rank of a pipeline has, what travels
+// parallel/pipeline_cut.h: which stages of a model each rank of a pipeline has, what travels
 // between them, and which parameters lie where.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -14,16 +15,14 @@
 #include "core/work_log.h"
 #include "nn/model.h"
 #include "nn/stages.h"
+#include "parallel/pipeline.h"
 #include "parallel/stage_pass.h"
-#include "zero/engine_config.h"
-#include "zero/layout/shard_group.h"
-#include "zero/program/record.h"
 
-namespace zinc::zero {
+namespace zinc::parallel {
 
 // What comes into a rank's stages.
 struct StageInput {
-  std::vector<parallel::StageTensor> tensors;
+  std::vector<StageTensor> tensors;
   // Draws of random numbers that the stages before have made of a micro-batch, by site.
   std::unordered_map<uint64_t, uint64_t> draws;
 };
@@ -46,8 +45,8 @@ class PipelineCut {
   // whose ranks of the pipeline are world.pipe(). `model` must outlive this, and be set to its
   // dtype and recomputation. Collective. Throws ConfigError for a model without stages, and where
   // there are fewer blocks than parts, or where two parts of one rank have a parameter.
-  PipelineCut(nn::Model& model, const ExampleBatch& example, const PipelineConfig& config,
-              comm::World& world);
+  PipelineCut(nn::Model& model, const std::function<nn::Batch()>& example,
+              const PipelineConfig& config, comm::World& world);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -63,8 +62,9 @@ class PipelineCut {
   bool speaks_for(const autograd::Parameter& parameter) const {
     return holders(parameter).front() == rank_;
   }
-  // Parameters that lie together may form a group: see make_shard_groups().
-  GroupPart part_of(const autograd::Parameter& parameter) const;
+  // The parts of the model that have the parameter; absent if this rank has none of them. What lies
+  // in the same parts may be kept together.
+  std::optional<std::vector<int>> part_of(const autograd::Parameter& parameter) const;
 
   // What comes into a part of this rank, of a batch of these shapes. Remembers those of before.
   const StageInput& input_of(const nn::Batch& batch, int part);
@@ -74,7 +74,7 @@ class PipelineCut {
     std::vector<const autograd::Parameter*> parameters;
     double seconds = 0.0;  // of forward and backward, on a typical machine
   };
-  std::vector<Use> record_uses(const ExampleBatch& example);
+  std::vector<Use> record_uses(const std::function<nn::Batch()>& example);
   double cost_of(const Use& use, const PipelineConfig& config) const;
   std::vector<double> costs(const std::vector<Use>& uses, const PipelineConfig& config,
                             comm::World& world) const;
@@ -97,4 +97,4 @@ class PipelineCut {
   std::map<std::string, StageInput, std::less<>> inputs_;  // by part and the shapes of a batch
 };
 
-}  // namespace zinc::zero
+}  // namespace zinc::parallel

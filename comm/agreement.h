@@ -1,4 +1,4 @@
-// zero/agreement.h: checks that all ranks run the same thing.
+// comm/agreement.h: checks that all ranks run the same thing.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "comm/world.h"
 
-namespace zinc::zero {
+namespace zinc::comm {
 
 // A part of a run, and a hash of that part. Equal parts have equal hashes on all ranks.
 struct Fingerprint {
@@ -18,6 +18,6 @@ struct Fingerprint {
 // Throws ConfigError on every rank if a fingerprint differs from that of rank 0. The message names
 // the fingerprint and the ranks. All ranks pass the same names in the same order. Collective;
 // blocks the host. Does nothing in a world of one rank and on a meta device.
-void require_agreement(comm::World& world, std::span<const Fingerprint> fingerprints);
+void require_agreement(World& world, std::span<const Fingerprint> fingerprints);
 
-}  // namespace zinc::zero
+}  // namespace zinc::comm

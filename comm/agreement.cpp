@@ -1,13 +1,13 @@
-#include "zero/agreement.h"
+#include "comm/agreement.h"
 
 #include <vector>
 
+#include "comm/gather_values.h"
 #include "core/error.h"
-#include "zero/gather_values.h"
 
-namespace zinc::zero {
+namespace zinc::comm {
 
-void require_agreement(comm::World& world, std::span<const Fingerprint> fingerprints) {
+void require_agreement(World& world, std::span<const Fingerprint> fingerprints) {
   if (world.size() == 1 || world.context().device().meta) return;
   std::vector<double> halves;  // of 32 bits: exact in f64
   for (const Fingerprint& fingerprint : fingerprints) {
@@ -34,4 +34,4 @@ void require_agreement(comm::World& world, std::span<const Fingerprint> fingerpr
   }
 }
 
-}  // namespace zinc::zero
+}  // namespace zinc::comm

@@ -1,16 +1,16 @@
-#include "zero/program/pipeline_cut.h"
+#include "parallel/pipeline_cut.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "autograd/mode.h"
+#include "comm/gather_values.h"
 #include "core/context.h"
 #include "core/error.h"
+#include "parallel/meta_source.h"
 #include "parallel/pipeline.h"
-#include "zero/gather_values.h"
-#include "zero/program/meta_source.h"
 
-namespace zinc::zero {
+namespace zinc::parallel {
 namespace {
 
 class UseSource final : public MetaSource {
@@ -34,8 +34,8 @@ nn::Staged& staged(nn::Model& model) {
                         " does not: derive it from zinc::nn::Staged too, or take pipe 1"));
 }
 
-std::vector<parallel::StageTensor> look_of(const nn::TensorList& tensors) {
-  std::vector<parallel::StageTensor> looks;
+std::vector<StageTensor> look_of(const nn::TensorList& tensors) {
+  std::vector<StageTensor> looks;
   for (const Tensor& tensor : tensors) {
     if (!tensor.defined()) {
       looks.push_back({.is_there = false});
@@ -95,7 +95,7 @@ constexpr TypicalMachine kTypicalCpu{60e9, 850e9, 400e9, 100e9, 0.0, false};
 
 }  // namespace
 
-PipelineCut::PipelineCut(nn::Model& model, const ExampleBatch& example,
+PipelineCut::PipelineCut(nn::Model& model, const std::function<nn::Batch()>& example,
                          const PipelineConfig& config, comm::World& world)
     : context_(meta_context(&log_, /*index=*/1)),
       whole_(model),
@@ -117,7 +117,7 @@ PipelineCut::PipelineCut(nn::Model& model, const ExampleBatch& example,
   cut(costs(uses, config, world), uses, config.interleave);
 }
 
-std::vector<PipelineCut::Use> PipelineCut::record_uses(const ExampleBatch& example) {
+std::vector<PipelineCut::Use> PipelineCut::record_uses(const std::function<nn::Batch()>& example) {
   const ContextScope scope(context_);
   UseSource source;
   const SourceScope sources(whole_, source);
@@ -132,11 +132,11 @@ std::vector<PipelineCut::Use> PipelineCut::record_uses(const ExampleBatch& examp
   };
   const nn::Batch batch = example();
   const std::vector<nn::StageSegment> every_stage = nn::stage_segments(staged_, 0);
-  std::vector<parallel::StagePass> passes(every_stage.size());
+  std::vector<StagePass> passes(every_stage.size());
   std::vector<Use> uses;
   nn::TensorList x;
   for (size_t i = 0; i < passes.size(); ++i) {
-    std::vector<parallel::StageTensor> looks = look_of(x);
+    std::vector<StageTensor> looks = look_of(x);
     std::vector<bool>& wants = has_gradient_.emplace_back();
     for (size_t t = 0; t < x.size(); ++t) {
       looks[t].has_gradient = x[t].requires_grad();
@@ -192,14 +192,14 @@ std::vector<double> PipelineCut::costs(const std::vector<Use>& uses, const Pipel
                           "\": no stage of the model has a parameter of such a name"));
   }
   const auto count = static_cast<int64_t>(costs.size());
-  const std::vector<double> all = gather_values(world, costs);
+  const std::vector<double> all = comm::gather_values(world, costs);
   return {all.begin(), all.begin() + count};
 }
 
 void PipelineCut::cut(const std::vector<double>& costs, const std::vector<Use>& uses, int parts) {
   std::vector<bool> is_block;
   for (int64_t i = 0; i < staged_.num_stages(); ++i) is_block.push_back(staged_.is_block(i));
-  first_ = parallel::cut_evenly(costs, is_block, size_ * parts, size_);
+  first_ = cut_evenly(costs, is_block, size_ * parts, size_);
   for (int i = 0; i < parts; ++i) parts_.push_back(make_part(i * size_ + rank_));
   place_parameters(uses);
 }
@@ -251,7 +251,7 @@ bool PipelineCut::is_here(const autograd::Parameter& parameter) const {
   return std::ranges::binary_search(holders(parameter), rank_);
 }
 
-GroupPart PipelineCut::part_of(const autograd::Parameter& parameter) const {
+std::optional<std::vector<int>> PipelineCut::part_of(const autograd::Parameter& parameter) const {
   if (!is_here(parameter)) return std::nullopt;
   const auto found = parts_of_.find(&parameter);
   return found == parts_of_.end() ? std::vector{0} : found->second;
@@ -280,4 +280,4 @@ const StageInput& PipelineCut::input_of(const nn::Batch& batch, int of) {
   return input;
 }
 
-}  // namespace zinc::zero
+}  // namespace zinc::parallel

@@ -1,4 +1,4 @@
-#include "zero/run/pipeline_passes.h"
+#include "parallel/pipeline_passes.h"
 
 #include <utility>
 
@@ -6,12 +6,8 @@
 #include "core/error.h"
 #include "core/trace_span.h"
 
-namespace zinc::zero {
+namespace zinc::parallel {
 namespace {
-
-using parallel::PipelineOp;
-using parallel::PipelineWork;
-using parallel::StageTensor;
 
 // Tags of messages.
 constexpr int kValues = 0;
@@ -42,13 +38,13 @@ void PipelinePasses::exchange(const PipelineOp& op) {
   Pass& pass = at(op);
   switch (op.work) {
     case PipelineWork::receive_input:
-      pass.tensors = parallel::take_room(pass.input->tensors);
+      pass.tensors = take_room(pass.input->tensors);
       return receive(pass.tensors, /*gradients=*/false);
     case PipelineWork::send_output:
       send(pass.tensors, pass.output, /*gradients=*/false);
       return pass.tensors.clear();
     case PipelineWork::receive_gradient:
-      pass.tensors = parallel::take_room(with_gradient(pass.output));
+      pass.tensors = take_room(with_gradient(pass.output));
       return receive(pass.tensors, /*gradients=*/true);
     case PipelineWork::send_gradient:
       send(pass.tensors, with_gradient(pass.input->tensors), /*gradients=*/true);
@@ -132,4 +128,4 @@ void PipelinePasses::receive(const nn::TensorList& tensors, bool gradients) {
   }
 }
 
-}  // namespace zinc::zero
+}  // namespace zinc::parallel

@@ -1,4 +1,4 @@
-// zero/run/vertical_passes.h: forward and backward of several micro-batches side by side. All of
+// parallel/vertical_passes.h: forward and backward of several micro-batches side by side. All of
 // them pass one stage of the model before the next stage begins. So a layer's parameters are
 // gathered once for all micro-batches in each direction.
 //
@@ -16,9 +16,15 @@
 #include "core/random_state.h"
 #include "nn/model.h"
 #include "nn/stages.h"
-#include "zero/update/loss_totals.h"
+#include "tensor/tensor.h"
 
-namespace zinc::zero {
+namespace zinc::parallel {
+
+// The loss of one micro-batch.
+struct BatchLoss {
+  Tensor sum;  // f32 scalar: the sum over its targets
+  int64_t num_targets = 0;
+};
 
 struct SideBySide {
   const nn::Batch* batch = nullptr;
@@ -52,4 +58,4 @@ class VerticalPasses {
   std::vector<Pass> passes_;
 };
 
-}  // namespace zinc::zero
+}  // namespace zinc::parallel
