@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "zero/own_values.h"
+#include "zero/values/own_values.h"
 
 namespace zinc::train {
 

@@ -21,12 +21,9 @@
 #include "parallel/pipeline_cut.h"
 #include "parallel/sequence_ranks.h"
 #include "parallel/tensor_ranks.h"
-#include "zero/engine_values.h"
 #include "zero/group/gradient_policy.h"
 #include "zero/layout/shard_group.h"
-#include "zero/own_values.h"
 #include "zero/passes/step_program.h"
-#include "zero/resident_values.h"
 #include "zero/run/lockstep.h"
 #include "zero/run/recorded_passes.h"
 #include "zero/run/runner.h"
@@ -36,7 +33,10 @@
 #include "zero/trace/step_trace.h"
 #include "zero/update/update_rules.h"
 #include "zero/update/whole_step.h"
-#include "zero/values_at_end.h"
+#include "zero/values/engine_values.h"
+#include "zero/values/own_values.h"
+#include "zero/values/resident_values.h"
+#include "zero/values/values_at_end.h"
 
 namespace zinc::zero {
 

@@ -37,12 +37,12 @@
 #include "optim/optimizer.h"
 #include "optim/parameter_groups.h"
 #include "zero/engine_config.h"
-#include "zero/own_values.h"
 #include "zero/passes/step_program.h"
 #include "zero/tiers/swap_traffic.h"
 #include "zero/trace/phase_clock.h"
-#include "zero/training_state.h"
 #include "zero/update/step_result.h"
+#include "zero/values/own_values.h"
+#include "zero/values/training_state.h"
 
 namespace zinc::zero {
 

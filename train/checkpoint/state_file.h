@@ -14,7 +14,7 @@
 #include "core/shape.h"
 #include "train/checkpoint/format.h"
 #include "train/files/atomic_file.h"
-#include "zero/own_values.h"
+#include "zero/values/own_values.h"
 
 namespace zinc::train {
 

@@ -49,17 +49,14 @@ void Runner::begin_forward(const MicroBatchKind& kind) {
   begin(parts_.program.bodies.at(of).forward, "forward");
 }
 
-void Runner::begin_backward(const MicroBatchKind& kind) {
+void Runner::begin_backward(const MicroBatchKind& kind, bool of_weights) {
   is_last_ = kind.last;
+  const Body& body = parts_.program.bodies.at(kind);
+  if (of_weights) return begin(body.weights, kWeights);
   next_group_ = 0;
   next_micro_batch_ = 0;
   held_.clear();
-  begin(parts_.program.bodies.at(kind).backward, kBackward);
-}
-
-void Runner::begin_weights(const MicroBatchKind& kind) {
-  is_last_ = kind.last;
-  begin(parts_.program.bodies.at(kind).weights, kWeights);
+  begin(body.backward, kBackward);
 }
 
 void Runner::begin(const Phase& phase, const char* name, bool follows_program) {
@@ -93,18 +90,14 @@ void Runner::end() {
   if (is_free_ && parts_.lockstep != nullptr) parts_.lockstep->end();
 }
 
-void Runner::end_backward(const MicroBatchKind& kind) {
+void Runner::end_backward(const MicroBatchKind& kind, bool of_weights) {
   is_last_ = kind.last;
   if (parts_.is_dynamic) {
     parts_.gradients.complete_micro_steps();
     return reduce_in_turn();
   }
-  end_phase(parts_.program.bodies.at(kind).backward);
-}
-
-void Runner::end_weights(const MicroBatchKind& kind) {
-  is_last_ = kind.last;
-  end_phase(parts_.program.bodies.at(kind).weights);
+  const Body& body = parts_.program.bodies.at(kind);
+  end_phase(of_weights ? body.weights : body.backward);
 }
 
 void Runner::end_phase(const Phase& phase) {

@@ -67,14 +67,12 @@ class Runner final : public autograd::ParameterSource {
   // A pass begins. An evaluation ends the update that is under way first.
   void begin_evaluation(Follows follows = Follows::program);
   void begin_forward(const MicroBatchKind& kind);
-  void begin_backward(const MicroBatchKind& kind);
-  // The gradients that a backward pass has left for later, where the program makes weights apart.
-  void begin_weights(const MicroBatchKind& kind);
-  // After a backward pass, or one of weights: parameters without a gradient count as zero, and the
-  // reductions that were not issued before are. Also where the pass was launched as a graph,
-  // without its begin.
-  void end_backward(const MicroBatchKind& kind);
-  void end_weights(const MicroBatchKind& kind);
+  // `of_weights`: the pass makes the gradients that a backward pass has left for later, where the
+  // program makes those of weights apart.
+  void begin_backward(const MicroBatchKind& kind, bool of_weights = false);
+  // After the pass: parameters without a gradient count as zero, and the reductions that were not
+  // issued before are. Also where the pass was launched as a graph, without its begin.
+  void end_backward(const MicroBatchKind& kind, bool of_weights = false);
   // After the last backward pass of a step: norm, decision and what the program has of the update
   // in the step. Gives the step's result. Collective. Throws NumericsError.
   StepResult run_step();

@@ -131,6 +131,29 @@ void StepPasses::require_none_done() const {
           "engine.run_passes: all micro-batches of this step are done; call step() first");
 }
 
+template <class Work>
+void StepPasses::forward_pass(const MicroBatchKind& kind, const Work& work) {
+  const auto start = clock_.start();
+  runner_.begin_forward(kind);
+  const Runner::Pass pass(runner_);
+  const TrainingForward forward(config_, saved_inputs_.store());
+  named(work);
+  saved_inputs_.settle();
+  pass.end();
+  clock_.stop(start, &PhaseSeconds::forward);
+}
+
+template <class Work>
+void StepPasses::backward_pass(const MicroBatchKind& kind, const Work& work, bool of_weights) {
+  const auto start = clock_.start();
+  runner_.begin_backward(kind, of_weights);
+  const Runner::Pass pass(runner_);
+  work();
+  pass.end();
+  runner_.end_backward(kind, of_weights);
+  clock_.stop(start, &PhaseSeconds::backward);
+}
+
 BatchLoss StepPasses::forward(const nn::Batch& batch) {
   require(cut_ == nullptr,
           "engine.forward: in a pipeline all micro-batches of a step pass together; call "
@@ -141,18 +164,13 @@ BatchLoss StepPasses::forward(const nn::Batch& batch) {
   step_trace_.begin(context_.trace());
   const TracePhase phase(context_.trace(), "forward");
   const uint64_t index = take_in(batch);
-  const auto start = clock_.start();
   enter("forward", forwards_);
   context_.random().set_position(static_cast<uint64_t>(step_.steps()), index);
-  runner_.begin_forward({.first = forwards_ == 1, .last = forwards_ == config_.batch.accumulation});
-  const Runner::Pass pass(runner_);
-  const autograd::ExpectedLossGradient expected(step_.seed(batch.num_targets));
-  const TrainingForward forward(config_, saved_inputs_.store());
-  BatchLoss loss{.sum = named([&] { return model_.loss(batch); }),
-                 .num_targets = batch.num_targets};
-  saved_inputs_.settle();
-  pass.end();
-  clock_.stop(start, &PhaseSeconds::forward);
+  BatchLoss loss{.num_targets = batch.num_targets};
+  forward_pass({.first = forwards_ == 1, .last = forwards_ == config_.batch.accumulation}, [&] {
+    const autograd::ExpectedLossGradient expected(step_.seed(batch.num_targets));
+    loss.sum = model_.loss(batch);
+  });
   return loss;
 }
 
@@ -160,7 +178,6 @@ void StepPasses::backward(const BatchLoss& loss) {
   require(loss.sum.defined(), "engine.backward: the loss is empty; pass what forward() returned");
   require_room("backward");
   const TracePhase phase(context_.trace(), "backward");
-  const auto start = clock_.start();
   enter("backward", micro_steps_ + 1);
   const int64_t left = no_sync_ ? 1 : 0;  // more are to come
   if (hands_over_ && !no_sync_ && micro_steps_ + 1 == config_.batch.accumulation) {
@@ -169,14 +186,9 @@ void StepPasses::backward(const BatchLoss& loss) {
   const MicroBatchKind kind{.first = backwards_ == 0,
                             .last = backwards_ + 1 == num_backwards() + left};
   strategy_.gradients->begin_micro_steps(backwards_, 1, num_backwards() + left);
-  runner_.begin_backward(kind);
-  const Runner::Pass pass(runner_);
-  autograd::backward(loss.sum, step_.seed(loss.num_targets));
-  pass.end();
-  runner_.end_backward(kind);
+  backward_pass(kind, [&] { autograd::backward(loss.sum, step_.seed(loss.num_targets)); });
   step_.add(loss.sum, loss.num_targets);
   ++backwards_;
-  clock_.stop(start, &PhaseSeconds::backward);
   if (no_sync_) return;
   ++micro_steps_;
   stepped_ = false;
@@ -273,35 +285,24 @@ void StepPasses::run_side_by_side(std::span<const nn::Batch> batches) {
   const std::vector<parallel::SideBySide> micro_batches = take_in(batches);
   parallel::VerticalPasses passes(model_, static_cast<uint64_t>(step_.steps()), micro_batches);
   const MicroBatchKind kind{.first = true, .last = true};
-  runner_.begin_forward(kind);
   {
     const TracePhase phase(context_.trace(), "forward");
-    const auto start = clock_.start();
-    const Runner::Pass pass(runner_);
-    const TrainingForward forward(config_, saved_inputs_.store());
-    named([&] { passes.forward([this](int64_t i) { enter("forward", i + 1); }); });
-    saved_inputs_.settle();
-    pass.end();
-    clock_.stop(start, &PhaseSeconds::forward);
+    forward_pass(kind, [&] { passes.forward([this](int64_t i) { enter("forward", i + 1); }); });
   }
   const TracePhase phase(context_.trace(), "backward");
-  const auto start = clock_.start();
   const auto count = static_cast<int64_t>(batches.size());
   const std::vector<BatchLoss> losses = passes.losses();
   step_.expect(losses);
   strategy_.gradients->begin_micro_steps(0, count, count);
-  runner_.begin_backward(kind);
-  const Runner::Pass pass(runner_);
-  passes.backward([this](int64_t i) {
-    enter("backward", i + 1);
-    strategy_.gradients->enter(i);
+  backward_pass(kind, [&] {
+    passes.backward([this](int64_t i) {
+      enter("backward", i + 1);
+      strategy_.gradients->enter(i);
+    });
   });
-  pass.end();
-  runner_.end_backward(kind);
   for (const BatchLoss& loss : losses) step_.add(loss.sum, loss.num_targets);
   micro_steps_ = backwards_ = count;
   stepped_ = false;
-  clock_.stop(start, &PhaseSeconds::backward);
 }
 
 void StepPasses::run_pipeline(std::span<const nn::Batch> batches) {
@@ -312,18 +313,17 @@ void StepPasses::run_pipeline(std::span<const nn::Batch> batches) {
                                   micro_batches);
   for (const parallel::PipelineOp& op : program_.program.pipeline) {
     const TracePhase phase(context_.trace(), name_of(op.work).data());
-    switch (op.work) {
-      case parallel::PipelineWork::forward:
-        forward_in_pipeline(passes, op, micro_batches[static_cast<size_t>(op.micro_batch)].seed);
-        break;
-      case parallel::PipelineWork::backward:
-        backward_in_pipeline(passes, op);
-        break;
-      case parallel::PipelineWork::weights:
-        weights_in_pipeline(passes, op);
-        break;
-      default:
-        passes.exchange(op);
+    if (!is_pass(op.work)) {
+      passes.exchange(op);
+    } else if (op.work == parallel::PipelineWork::forward) {
+      enter("forward", op.micro_batch + 1);
+      const double seed = micro_batches[static_cast<size_t>(op.micro_batch)].seed;
+      forward_pass(kind_of(op), [&] {
+        const autograd::ExpectedLossGradient expected(seed);
+        passes.forward(op);
+      });
+    } else {
+      backward_in_pipeline(passes, op);
     }
   }
   micro_steps_ = backwards_ = config_.batch.accumulation;
@@ -336,49 +336,20 @@ MicroBatchKind StepPasses::kind_of(const parallel::PipelineOp& op) const {
           .part = op.part};
 }
 
-void StepPasses::forward_in_pipeline(parallel::PipelinePasses& passes,
-                                     const parallel::PipelineOp& op, double seed) {
-  const auto start = clock_.start();
-  enter("forward", op.micro_batch + 1);
-  runner_.begin_forward(kind_of(op));
-  const Runner::Pass pass(runner_);
-  const autograd::ExpectedLossGradient expected(seed);
-  const TrainingForward forward(config_, saved_inputs_.store());
-  named([&] { passes.forward(op); });
-  pass.end();
-  clock_.stop(start, &PhaseSeconds::forward);
-}
-
 void StepPasses::backward_in_pipeline(parallel::PipelinePasses& passes,
                                       const parallel::PipelineOp& op) {
-  const auto start = clock_.start();
+  const bool is_deferred = op.work == parallel::PipelineWork::weights;
   enter("backward", op.micro_batch + 1);
   strategy_.gradients->begin_micro_steps(op.micro_batch, 1, config_.batch.accumulation,
-                                         {.part = op.part});
-  runner_.begin_backward(kind_of(op));
-  const Runner::Pass pass(runner_);
-  passes.backward(op, program_.policy.pipeline.splits_backward());
-  pass.end();
-  runner_.end_backward(kind_of(op));
-  if (op.part + 1 == cut_->num_parts()) {
-    const BatchLoss loss = passes.loss(op.micro_batch);
-    step_.add(loss.sum, loss.num_targets);
-  }
-  clock_.stop(start, &PhaseSeconds::backward);
-}
-
-void StepPasses::weights_in_pipeline(parallel::PipelinePasses& passes,
-                                     const parallel::PipelineOp& op) {
-  const auto start = clock_.start();
-  enter("backward", op.micro_batch + 1);
-  strategy_.gradients->begin_micro_steps(op.micro_batch, 1, config_.batch.accumulation,
-                                         {.part = op.part, .deferred = true});
-  runner_.begin_weights(kind_of(op));
-  const Runner::Pass pass(runner_);
-  passes.weights(op);
-  pass.end();
-  runner_.end_weights(kind_of(op));
-  clock_.stop(start, &PhaseSeconds::backward);
+                                         {.part = op.part, .deferred = is_deferred});
+  if (is_deferred)
+    return backward_pass(
+        kind_of(op), [&] { passes.weights(op); }, true);
+  backward_pass(kind_of(op),
+                [&] { passes.backward(op, program_.policy.pipeline.splits_backward()); });
+  if (op.part + 1 != cut_->num_parts()) return;
+  const BatchLoss loss = passes.loss(op.micro_batch);
+  step_.add(loss.sum, loss.num_targets);
 }
 
 Tensor StepPasses::loss_of_pipeline(const nn::Batch& batch) {

@@ -79,6 +79,12 @@ class StepPasses {
   // What the model complains of says in which pass, and behind which parameter.
   template <class Compute>
   auto named(const Compute& compute) -> decltype(compute());
+  // A pass that is part of the program, with what holds in it, and its time. `of_weights`: it makes
+  // the gradients that a backward pass has left for later.
+  template <class Work>
+  void forward_pass(const MicroBatchKind& kind, const Work& work);
+  template <class Work>
+  void backward_pass(const MicroBatchKind& kind, const Work& work, bool of_weights = false);
   void require_room(const char* call) const;
   void require_none_done() const;
   StepResult step_now();
@@ -90,10 +96,7 @@ class StepPasses {
   // The stages of this rank of a pipeline, in the order of the step program.
   void run_pipeline(std::span<const nn::Batch> batches);
   MicroBatchKind kind_of(const parallel::PipelineOp& op) const;
-  void forward_in_pipeline(parallel::PipelinePasses& passes, const parallel::PipelineOp& op,
-                           double seed);
   void backward_in_pipeline(parallel::PipelinePasses& passes, const parallel::PipelineOp& op);
-  void weights_in_pipeline(parallel::PipelinePasses& passes, const parallel::PipelineOp& op);
   Tensor loss_of_pipeline(const nn::Batch& batch);
 
   const EngineConfig& config_;

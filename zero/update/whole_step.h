@@ -24,13 +24,13 @@
 #include "zero/program/policy.h"
 #include "zero/run/recorded_passes.h"
 #include "zero/strategy.h"
-#include "zero/training_state.h"
 #include "zero/update/device_verdict.h"
 #include "zero/update/gradient_norm.h"
 #include "zero/update/loss_totals.h"
 #include "zero/update/step_result.h"
 #include "zero/update/tied_gradients.h"
 #include "zero/update/update_rules.h"
+#include "zero/values/training_state.h"
 
 namespace zinc::zero {
 

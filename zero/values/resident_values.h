@@ -1,4 +1,4 @@
-// zero/resident_values.h: the first values of a model that an engine takes over.
+// zero/values/resident_values.h: the first values of a model that an engine takes over.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-#include "zero/engine_values.h"
+#include "zero/values/engine_values.h"
 
 #include <algorithm>
 #include <array>
@@ -10,8 +10,8 @@
 #include "core/error.h"
 #include "kernels/scale.h"
 #include "parallel/tensor_ranks.h"
-#include "zero/own_values.h"
-#include "zero/values_at_end.h"
+#include "zero/values/own_values.h"
+#include "zero/values/values_at_end.h"
 
 namespace zinc::zero {
 namespace {

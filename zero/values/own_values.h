@@ -1,4 +1,4 @@
-// zero/own_values.h: the part of a model's values that a rank writes to files.
+// zero/values/own_values.h: the part of a model's values that a rank writes to files.
 //
 // A rank's part of a parameter is what lies in the rank's shard of the parameter's segment. This
 // holds on all stages, even where every rank keeps whole weights. So every rank writes an equal

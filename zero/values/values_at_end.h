@@ -1,4 +1,4 @@
-// zero/values_at_end.h: what a model's parameters hold when their engine is gone.
+// zero/values/values_at_end.h: what a model's parameters hold when their engine is gone.
 //
 //   stages 0 to 2  the model takes over the memory of the whole weights; nothing is copied
 //   stage 3        Engine::release_to_model() gathers the weights: collective, room for all of them

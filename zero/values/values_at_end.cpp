@@ -1,4 +1,4 @@
-#include "zero/values_at_end.h"
+#include "zero/values/values_at_end.h"
 
 #include <exception>
 #include <utility>

@@ -1,4 +1,4 @@
-// zero/training_state.h: what an engine needs to continue the training of another engine.
+// zero/values/training_state.h: what an engine needs to continue the training of another engine.
 #pragma once
 
 #include <cstdint>

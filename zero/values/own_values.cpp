@@ -1,4 +1,4 @@
-#include "zero/own_values.h"
+#include "zero/values/own_values.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "zero/resident_values.h"
+#include "zero/values/resident_values.h"
 
 #include "core/context.h"
 #include "core/error.h"

@@ -1,5 +1,5 @@
-// zero/engine_values.h: the values of a model under an engine: its weights, gradients and optimizer
-// states, by name and as a whole.
+// zero/values/engine_values.h: the values of a model under an engine: its weights, gradients and
+// optimizer states, by name and as a whole.
 #pragma once
 
 #include <cstdint>
