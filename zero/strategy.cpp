@@ -94,6 +94,7 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const Stra
                                           const StateSplit& split, const Strategy& strategy) {
   const ZeroConfig& zero = config.zero;
   const WeightStoreOptions options{
+      .shard_weights = zero.stage == 3,
       .split = split,
       .states = inputs.states,
       .shard_optimizer = zero.stage >= 1,
@@ -103,10 +104,7 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const Stra
       .swapped = strategy.swapped.get(),
       .overlap = config.overlap_comm(),
       .max_live_numel = zero.max_live_parameters};
-  if (zero.stage < 3) {
-    return make_whole_weights(inputs.groups, inputs.communicator, inputs.context, options);
-  }
-  return make_sharded_weights(inputs.groups, inputs.communicator, inputs.context, options);
+  return std::make_unique<WeightStore>(inputs.groups, inputs.communicator, inputs.context, options);
 }
 
 std::unique_ptr<WeightUpdate> make_update(const EngineConfig& config, const StrategyInputs& inputs,

@@ -2,27 +2,348 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
+#include "core/error.h"
 #include "core/host_stream.h"
+#include "core/trace_span.h"
 #include "core/transfer.h"
 #include "kernels/copy.h"
 #include "kernels/decode.h"
+#include "kernels/fill.h"
 #include "zero/group/weight_encoding.h"
 #include "zero/group/weight_loading.h"
+#include "zero/trace/step_trace.h"
 
 namespace zinc::zero {
 
 WeightStore::WeightStore(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
-                         Context& context, const WeightStoreOptions& options, bool own_master)
+                         Context& context, const WeightStoreOptions& options)
     : groups_(groups),
       communicator_(communicator),
       context_(context),
       options_(options),
       optimizer_(groups, communicator, context, options.states, options.split, options.swapped,
-                 own_master) {}
+                 /*own_master=*/offloads()),
+      collectives_(communicator, context, {.bucket_numel = options.bucket_numel}),
+      shards_(options.shard_weights ? std::make_unique<ParameterShards>(groups, communicator,
+                                                                        context, options.parameters)
+                                    : nullptr),
+      states_(groups.size()) {
+  for (const ShardGroup& group : groups_) {
+    const int64_t bytes = group.bytes() - (shards_ != nullptr ? group.gathered_bytes() : 0);
+    if (bytes == 0) continue;
+    Block& kept = state_of(group).kept;
+    kept = context.allocate(bytes, Label::parameters);
+    kernels::fill({.y = View(kept.data(), DType::u8, Shape{bytes}, context.device())},
+                  context.compute());
+  }
+  slices_ = optimizer_.slices([this](const Slice& slice) { return model_view(slice); });
+}
+
+void WeightStore::become(GroupState& state, Residence to) {
+  const auto next = [](Residence from) {
+    return from == Residence::sharded     ? Residence::gathering
+           : from == Residence::gathering ? Residence::unsharded
+                                          : Residence::sharded;
+  };
+  bug_check(to == next(state.residence), "a shard group cannot go from state ",
+            static_cast<int>(state.residence), " to ", static_cast<int>(to));
+  state.residence = to;
+}
+
+int64_t WeightStore::bytes_before(const ShardGroup& group, const Segment& segment) const {
+  int64_t bytes = 0;
+  for (const Segment& other : group.segments()) {
+    if (other.kind == segment.kind) break;
+    if (keeps_whole(other.kind) != keeps_whole(segment.kind)) continue;
+    bytes += other.encoding.bytes_of(other.size);
+  }
+  return bytes;
+}
+
+View WeightStore::view_of(const ShardGroup& group, const Block& block, const Segment& segment,
+                          Range range) const {
+  return segment.encoding.view(block, bytes_before(group, segment), range.from(segment.offset),
+                               context_.device());
+}
+
+View WeightStore::kept_view(const ShardGroup& group, const Segment& segment, Range range) const {
+  if (!keeps_whole(segment.kind)) return shards_->view(group, segment, range);
+  return view_of(group, state_of(group).kept, segment, range);
+}
+
+View WeightStore::arena_view(const ShardGroup& group, SegmentKind kind, Range range) const {
+  const Segment& segment = group.segment(kind);
+  if (keeps_whole(kind)) return kept_view(group, segment, range);
+  return view_of(group, state_of(group).arena, segment, range);
+}
+
+View WeightStore::model_view(const Slice& slice) const {
+  const ShardGroup& group = group_of(slice);
+  const bool is_swapped = !keeps_whole(slice.segment) && shards_->tier_of(group) == Tier::nvme;
+  return is_swapped ? View() : kept_view(group, group.segment(slice.segment), slice.range);
+}
+
+View WeightStore::master_view(const Slice& slice) {
+  if (is_trained(slice.segment) && optimizer_.has_master(slice)) return optimizer_.master(slice);
+  const ShardGroup& group = group_of(slice);
+  const Segment& segment = group.segment(slice.segment);
+  const Range& range = slice.range;
+  const View stored = keeps_whole(segment.kind) ? kept_view(group, segment, range)
+                                                : shards_->read(group, segment, range);
+  if (!is_quantized(segment.kind)) return stored;
+  // From swap space fewer values may come than were asked for.
+  const int64_t there = stored.numel() / segment.encoding.chunk_numel * kNormChunk;
+  return decoded(group, {range.begin, std::min(range.end, range.begin + there)}, stored);
+}
 
 OwnedValues WeightStore::masters() {
   return [this](const Slice& slice) { return master_view(slice); };
+}
+
+OwnedValues WeightStore::values_of(int plane) {
+  if (plane == kMasterPlane) return masters();
+  return [this, plane](const Slice& slice) {
+    return optimizer_.state(slice, plane - kFirstStatePlane);
+  };
+}
+
+void WeightStore::begin_pass(bool goes_on) {
+  if (!goes_on) wanted_.clear();
+  if (shards_ != nullptr) shards_->settle();
+  optimizer_.settle();
+}
+
+void WeightStore::gather(int index, TraceKind kind) {
+  const ShardGroup& group = group_at(index);
+  if (state_of(group).residence == Residence::sharded) gather(group, kind);
+  read_ahead();
+}
+
+void WeightStore::gather_for_use(int index) {
+  const ShardGroup& group = group_at(index);
+  if (shards_ == nullptr || state_of(group).residence != Residence::sharded) return;
+  make_room(group);
+  gather(group, TraceKind::gather);
+}
+
+void WeightStore::release(int index) noexcept {
+  const ShardGroup& group = group_at(index);
+  GroupState& state = state_of(group);
+  if (state.pins > 0 || state.residence == Residence::sharded) return;
+  if (state.residence == Residence::gathering) {
+    abandon(group);
+  } else {
+    reshard(group);
+  }
+}
+
+void WeightStore::read(int group) {
+  if (!offloads()) return;
+  wanted_.push_back(group);
+  read_ahead();
+}
+
+void WeightStore::await_gather(GroupState& state) {
+  if (state.residence != Residence::gathering) return;
+  state.work.wait_on(context_.compute());
+  become(state, Residence::unsharded);
+}
+
+ConstView WeightStore::pin(ParameterIndex parameter) {
+  const ShardGroup& group = group_of(parameter);
+  const Placement& placement = at(parameter);
+  GroupState& state = state_of(group);
+  await_gather(state);
+  bug_check(shards_ == nullptr || state.residence == Residence::unsharded, "group ", group.name(),
+            " is used before it was gathered");
+  const ConstView values =
+      begin_use(parameter, arena_view(group, placement.segment, placement.range()));
+  // Last: no unpin() follows a pin() that throws.
+  ++state.pins;
+  ++pinned_;
+  return values;
+}
+
+void WeightStore::unpin(ParameterIndex parameter) noexcept {
+  end_use(parameter);
+  --pinned_;
+  --states_[static_cast<size_t>(parameter.group)].pins;
+}
+
+void WeightStore::end_passes() {
+  bug_check(pinned_ == 0, pinned_, " parameters are still in use at the end of a pass");
+  for (const ShardGroup& group : groups_) {
+    await_gather(state_of(group));
+    if (state_of(group).residence == Residence::unsharded) reshard(group);
+  }
+  bug_check(live_numel_ == 0, live_numel_, " elements are counted as gathered when none are");
+}
+
+void WeightStore::take_updated(int group, Range range, const ConstView& values, StreamRef stream) {
+  bug_check(shards_ != nullptr, "whole weights are on the device");
+  shards_->take_updated(group_at(group), range, values, stream);
+}
+
+void WeightStore::expect_updates(bool skipped) {
+  if (!skipped && options_.parameters.updates_during_passes && shards_ != nullptr) {
+    shards_->expect_updates();
+  }
+  for (GroupState& state : states_) state.is_outdated = true;
+}
+
+// Gathers the trained segments that ranks keep whole. Returns an event that has happened if there
+// are none.
+Event WeightStore::publish(int index, const std::vector<Event>& updated) {
+  const ShardGroup& group = group_at(index);
+  GroupState& state = state_of(group);
+  state.is_outdated = false;
+  if (shards_ != nullptr) state.updated = updated;
+  int64_t bytes = 0;
+  for (const Segment& segment : group.segments()) {
+    const bool is_published = is_trained(segment.kind) && keeps_whole(segment.kind);
+    if (is_published) bytes += segment.size * size_of(group.dtype());
+  }
+  if (!options_.shard_optimizer || bytes == 0) return {};
+  const StreamRef stream = context_.stream(StreamRole::gather);
+  order(context_.compute(), stream);
+  for (const Event& event : updated) stream->wait(event);
+  const TraceSpan span(context_.trace(), TraceKind::publish, stream, group.name(),
+                       sent_bytes(bytes));
+  for (const Segment& segment : group.segments()) {
+    if (!is_trained(segment.kind) || !keeps_whole(segment.kind)) continue;
+    collectives_.all_gather(kept_view(group, segment, optimizer_.owned(segment)),
+                            kept_view(group, segment, segment.range()), stream);
+  }
+  return stream->record();
+}
+
+void WeightStore::settle_updates() {
+  if (shards_ != nullptr) shards_->finish_update();
+}
+
+SwapTraffic WeightStore::swap_traffic() const {
+  return shards_ != nullptr ? shards_->traffic() : SwapTraffic();
+}
+
+int64_t WeightStore::sent_bytes(int64_t bytes) const {
+  const int64_t world = communicator_.size();
+  return bytes / world * (world - 1);
+}
+
+StreamRef WeightStore::gather_stream() {
+  if (!options_.overlap) return context_.compute();
+  const StreamRef stream = context_.stream(StreamRole::gather);
+  // The arena's memory may still be in use by work on the compute stream.
+  stream->wait(context_.compute()->record());
+  return stream;
+}
+
+void WeightStore::bring(const ShardGroup& group, StreamRef stream) {
+  const StreamRef copies = options_.overlap ? context_.stream(StreamRole::copy_in) : stream;
+  copies->wait(context_.compute()->record());  // as in gather_stream()
+  for (const Event& event : state_of(group).updated) copies->wait(event);
+  {
+    const TraceSpan span(context_.trace(), TraceKind::swap_in, copies, group.name(), 0);
+    shards_->bring(
+        group,
+        [&](const Segment& segment) {
+          return arena_view(group, segment.kind, shards_->own(segment));
+        },
+        copies);
+  }
+  stream->wait(copies->record());
+}
+
+void WeightStore::read_ahead() {
+  if (wanted_.empty()) return;
+  std::erase_if(wanted_, [this](int group) {
+    return states_[static_cast<size_t>(group)].residence != Residence::sharded;
+  });
+  shards_->read_ahead(wanted_);
+}
+
+void WeightStore::gather(const ShardGroup& group, TraceKind kind) {
+  GroupState& state = state_of(group);
+  bug_check(!state.is_outdated, "group ", group.name(), " is gathered before its update");
+  const int64_t numel = group.gathered_numel();
+  state.arena = context_.allocate(group.gathered_bytes(), Label::parameters);
+  become(state, Residence::gathering);
+  live_numel_ += numel;
+  try {
+    fill(group, kind);
+  } catch (...) {
+    abandon(group);
+    throw;
+  }
+  trace_memory(context_);
+}
+
+void WeightStore::fill(const ShardGroup& group, TraceKind kind) {
+  GroupState& state = state_of(group);
+  const StreamRef stream = gather_stream();
+  for (const Event& event : state.updated) stream->wait(event);
+  if (offloads()) bring(group, stream);
+  state.updated.clear();
+  const TraceSpan span(context_.trace(), kind, stream, group.name(),
+                       sent_bytes(group.gathered_bytes()));
+  for (const Segment& segment : group.segments()) {
+    if (is_persistent(segment.kind)) continue;
+    const Range own = shards_->own(segment);
+    collectives_.all_gather(
+        offloads() ? arena_view(group, segment.kind, own) : kept_view(group, segment, own),
+        arena_view(group, segment.kind, segment.range()), stream);
+  }
+  state.work = comm::Work(stream->record());
+}
+
+void WeightStore::abandon(const ShardGroup& group) noexcept {
+  for (const StreamRole role : {StreamRole::copy_in, StreamRole::gather}) {
+    try {
+      context_.compute()->wait(context_.stream(role)->record());
+    } catch (...) {
+      // The stream has failed. Its next use reports the error.
+    }
+  }
+  reshard(group);
+}
+
+void WeightStore::reshard(const ShardGroup& group) noexcept {
+  GroupState& state = state_of(group);
+  state.residence = Residence::sharded;  // callers have checked where from
+  state.work = {};
+  live_numel_ -= group.gathered_numel();
+  trace_mark(context_.trace(), TraceKind::release, group.name(), state.arena.bytes());
+  state.arena.reset();
+  trace_memory(context_);
+}
+
+void WeightStore::make_room(const ShardGroup& group) {
+  for (const ShardGroup& other : groups_) {
+    if (live_numel_ + group.gathered_numel() <= options_.max_live_numel) return;
+    const GroupState& state = state_of(other);
+    if (state.residence == Residence::unsharded && state.pins == 0) reshard(other);
+  }
+}
+
+void WeightStore::read_master(ParameterIndex parameter, View out) {
+  const ShardGroup& group = group_of(parameter);
+  const Placement& placement = at(parameter);
+  const bool has_master = is_trained(placement.segment) && optimizer_.has_master(group);
+  if (has_master || !keeps_whole(placement.segment)) {
+    optimizer_.read(group, placement, masters(), out);
+  } else {
+    const Slice whole{
+        .group = group.index(), .segment = placement.segment, .range = placement.range()};
+    const View stored = model_view(whole);
+    kernels::copy(
+        {.x = is_quantized(placement.segment) ? decoded(group, whole.range, stored) : stored,
+         .y = out},
+        context_.compute());
+    context_.compute()->synchronize();
+  }
+  forget_decoded();
 }
 
 void WeightStore::read_state(ParameterIndex parameter, int state, View out) {
@@ -32,13 +353,6 @@ void WeightStore::read_state(ParameterIndex parameter, int state, View out) {
 void WeightStore::read_owned(ParameterIndex parameter, const OwnedValues& values, View out) {
   require_trained(at(parameter));
   optimizer_.read(group_of(parameter), at(parameter), values, out);
-}
-
-OwnedValues WeightStore::values_of(int plane) {
-  if (plane == kMasterPlane) return masters();
-  return [this, plane](const Slice& slice) {
-    return optimizer_.state(slice, plane - kFirstStatePlane);
-  };
 }
 
 void WeightStore::read_own(ParameterIndex parameter, int plane, Range range, View out) {
@@ -65,7 +379,7 @@ ConstView WeightStore::own_in_place(ParameterIndex parameter, int plane, Range r
 }
 
 void WeightStore::write_master(ParameterIndex parameter, ConstView values) {
-  come_to_rest();
+  end_passes();
   const Placement& placement = at(parameter);
   if (is_quantized(placement.segment)) {
     return load_encoded(group_of(parameter), placement,
@@ -78,15 +392,28 @@ void WeightStore::write_master(ParameterIndex parameter, ConstView values) {
                           download(rounded, out.data(), context_.compute());
                         });
   }
-  for (const Range& range : kept_ranges(group_of(parameter), placement)) {
-    if (range.empty()) continue;
+  const Range range = kept_range(group_of(parameter), placement);
+  if (!range.empty()) {
     store(group_of(parameter), placement, range,
           values.narrow(0, range.begin - placement.offset, range.size()));
   }
   context_.compute()->synchronize();
 }
 
-// Writes the values of a kept range to the model, and the owned part to the master weights.
+Range WeightStore::kept_range(const ShardGroup& group, const Placement& placement) const {
+  if (keeps_whole(placement.segment)) return placement.range();
+  return intersect(placement.range(), shards_->own(group.segment(placement.segment)));
+}
+
+void WeightStore::store_model(const ShardGroup& group, const Segment& segment, Range range,
+                              const ConstView& values) {
+  if (keeps_whole(segment.kind)) {
+    kernels::copy({.x = values, .y = kept_view(group, segment, range)}, context_.compute());
+  } else {
+    shards_->write(group, segment, range, values);
+  }
+}
+
 void WeightStore::store(const ShardGroup& group, const Placement& placement, Range range,
                         const ConstView& values) {
   const Segment& segment = group.segment(placement.segment);
@@ -99,7 +426,7 @@ void WeightStore::store(const ShardGroup& group, const Placement& placement, Ran
 }
 
 void WeightStore::load(const std::vector<ReadValues>& planes, const HasValues& has) {
-  come_to_rest();
+  end_passes();
   for (const ShardGroup& group : groups_) {
     for (const Placement& placement : group.placements()) {
       if (placement.range().empty()) continue;
@@ -109,11 +436,10 @@ void WeightStore::load(const std::vector<ReadValues>& planes, const HasValues& h
         }
         continue;
       }
-      for (const Range& range : kept_ranges(group, placement)) {
-        load(group, placement, range, planes, has);
-      }
+      load(group, placement, kept_range(group, placement), planes, has);
     }
   }
+  if (shards_ != nullptr) shards_->settle();
 }
 
 void WeightStore::load_encoded(const ShardGroup& group, const Placement& placement,
@@ -122,20 +448,19 @@ void WeightStore::load_encoded(const ShardGroup& group, const Placement& placeme
   const bool is_meta = context_.device().meta;
   std::optional<WeightEncoder> encoder;
   if (!is_meta) encoder.emplace(*placement.parameter, read);
-  for (const Range& range : kept_ranges(group, placement)) {
-    for (int64_t begin = range.begin; begin < range.end; begin += kPieceNumel) {
-      const Range piece{begin, std::min(begin + kPieceNumel, range.end)};
-      const Block room = context_.allocate(segment.encoding.bytes_of(piece.size()), Label::staging);
-      const View encoded = segment.encoding.view(room, 0, {0, piece.size()}, context_.device());
-      if (!is_meta) {
-        const auto bytes = encoder->encode(piece.begin - placement.offset, piece.size());
-        upload(bytes.data(), encoded, context_.compute());
-      }
-      store_model(group, segment, piece, encoded);
-      context_.compute()->synchronize();
-      // On a meta device every piece takes as much.
-      if (is_meta) break;
+  const Range range = kept_range(group, placement);
+  for (int64_t begin = range.begin; begin < range.end; begin += kPieceNumel) {
+    const Range piece{begin, std::min(begin + kPieceNumel, range.end)};
+    const Block room = context_.allocate(segment.encoding.bytes_of(piece.size()), Label::staging);
+    const View encoded = segment.encoding.view(room, 0, {0, piece.size()}, context_.device());
+    if (!is_meta) {
+      const auto bytes = encoder->encode(piece.begin - placement.offset, piece.size());
+      upload(bytes.data(), encoded, context_.compute());
     }
+    store_model(group, segment, piece, encoded);
+    context_.compute()->synchronize();
+    // On a meta device every piece takes as much.
+    if (is_meta) break;
   }
 }
 
@@ -206,6 +531,21 @@ void WeightStore::load(const ShardGroup& group, const Placement& placement, Rang
     // On a meta device every piece takes as much.
     if (context_.device().meta) return;
   }
+}
+
+std::vector<std::pair<autograd::Parameter*, Tensor>> WeightStore::hand_over() {
+  std::vector<std::pair<autograd::Parameter*, Tensor>> values;
+  if (shards_ != nullptr) return values;
+  for (const ShardGroup& group : groups_) {
+    const auto kept = std::make_shared<Block>(std::move(state_of(group).kept));
+    for (const Placement& placement : group.placements()) {
+      if (is_quantized(placement.segment)) continue;  // there may be no room for them
+      const View own = view_of(group, *kept, group.segment(placement.segment), placement.range());
+      values.emplace_back(placement.parameter,
+                          Tensor::wrap(own.reshape(placement.parameter->shape()), kept));
+    }
+  }
+  return values;
 }
 
 }  // namespace zinc::zero

@@ -1,7 +1,10 @@
 // zero/group/weight_store.h: where model weights, master weights and optimizer states live.
 //
-// The engine makes one of two stores: make_whole_weights() or make_sharded_weights(). No other
-// object asks for the stage. All calls come from the issuing thread.
+//   model weights   on every rank                              gathered for use   stages
+//   whole           whole                                      never              0 to 2
+//   sharded         its shards, and persistent segments whole  group by group     3
+//
+// All calls come from the issuing thread.
 #pragma once
 
 #include <array>
@@ -21,6 +24,7 @@
 #include "tensor/tensor.h"
 #include "zero/group/optimizer_shards.h"
 #include "zero/group/parameter_shards.h"
+#include "zero/group/segment_collectives.h"
 #include "zero/layout/shard_group.h"
 #include "zero/layout/state_split.h"
 #include "zero/tiers/swapped_shards.h"
@@ -35,6 +39,7 @@ using ReadValues =
 using HasValues = std::function<bool(const autograd::Parameter& parameter, int plane)>;
 
 struct WeightStoreOptions {
+  bool shard_weights = false;          // the table above
   StateSplit split;                    // where master weights and states live
   optim::States states{.count = 2};    // of the optimizer, per trained element
   bool shard_optimizer = false;        // a rank has its shards of master weights and states only
@@ -49,7 +54,9 @@ struct WeightStoreOptions {
 
 class WeightStore {
  public:
-  virtual ~WeightStore() = default;
+  // `groups`, `communicator` and `context` must outlive this. Values are undefined before load().
+  WeightStore(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
+              Context& context, const WeightStoreOptions& options);
   WeightStore(const WeightStore&) = delete;
   WeightStore& operator=(const WeightStore&) = delete;
 
@@ -58,25 +65,25 @@ class WeightStore {
   // A pass begins. Frees the memory that reads and writes of values (below) keep for swap space.
   // Forgets the groups that read() asked for, unless the pass goes on from the one before, as
   // backward goes on from forward.
-  virtual void begin_pass(bool goes_on) = 0;
+  void begin_pass(bool goes_on);
   // Allocates the group's arena and fills it from all ranks, behind the work on the compute stream.
   // Does nothing if the group is gathered or being gathered. `kind`: the name in the trace.
   // Collective. Throws CommError, IoError.
-  virtual void gather(int, TraceKind) {}
+  void gather(int group, TraceKind kind);
   // The same for a use that no step program predicts. First frees unused groups until the gathered
   // elements fit WeightStoreOptions::max_live_numel.
-  virtual void gather_for_use(int) {}
+  void gather_for_use(int group);
   // Frees the group's arena. Does nothing if the group is not gathered, or in use.
-  virtual void release(int) noexcept {}
+  void release(int group) noexcept;
   // Allows reads of the group's shards from swap space. They start in the order of these calls, as
   // far as there are buffers. Throws IoError.
-  virtual void read(int) {}
+  void read(int group);
   // The whole parameter on the device, for work on the compute stream until unpin(). Its group must
   // be gathered.
-  virtual ConstView pin(ParameterIndex parameter) = 0;
-  virtual void unpin(ParameterIndex parameter) noexcept = 0;
+  ConstView pin(ParameterIndex parameter);
+  void unpin(ParameterIndex parameter) noexcept;
   // Frees all gathered groups. InternalError if a parameter is still pinned.
-  virtual void end_passes() = 0;
+  void end_passes();
 
   // --- The optimizer's side
   //
@@ -85,24 +92,24 @@ class WeightStore {
   // Takes updated values of a slice whose model_tier is nvme. `values`: [range.size()] model_dtype
   // in any memory tier, as work on `stream` leaves them. Ranges come in ascending order. Throws
   // IoError.
-  virtual void take_updated(int group, Range range, const ConstView& values, StreamRef stream) = 0;
+  void take_updated(int group, Range range, const ConstView& values, StreamRef stream);
   // An update begins. From now on a group is gathered, or used by a forward pass, only after
   // publish() was called for it. After the last group comes settle_updates(), which waits for the
   // disk. Throws IoError. `skipped`: no value changes, and settle_updates() is not called.
-  virtual void expect_updates(bool skipped) { static_cast<void>(skipped); }
+  void expect_updates(bool skipped);
   // Brings the group's new weights to every rank that keeps them whole. The group's update was
   // issued to the compute stream, or ends with the events `updated`. Work on the compute stream may
   // use the group after it has waited for `updated` and for the returned event. The order of these
   // calls is the same on all ranks. Collective.
-  virtual Event publish(int group, const std::vector<Event>& updated) = 0;
-  virtual void settle_updates() {}
+  Event publish(int group, const std::vector<Event>& updated);
+  void settle_updates();
 
   // --- Access for files and users: collective if the values are sharded, waits for the compute
   // stream
   //
   // The values that the optimizer works on (master weights, if there are any): flat [numel] f32
   // (f64 models: f64), on the context's device.
-  virtual void read_master(ParameterIndex parameter, View out) = 0;
+  void read_master(ParameterIndex parameter, View out);
   void read_state(ParameterIndex parameter, int state, View out);
   // The values of read_master() or read_state() for `range` of the group's arena: flat
   // [range.size()]. `range` is part of the parameter, in this rank's shard of its segment. Every
@@ -119,32 +126,93 @@ class WeightStore {
   // converted once to f32 (f64 models: f64) and from there to the model's dtype, so every way of
   // sharding starts alike. `has`: false leaves a value as it is; an empty function means true. Each
   // rank reads what it keeps. Not collective.
-  virtual void load(const std::vector<ReadValues>& planes, const HasValues& has);
+  void load(const std::vector<ReadValues>& planes, const HasValues& has);
 
   // Gives the model's own values, whole, with the memory they lie in. Empty if they are sharded.
   // The store cannot be used afterwards.
-  virtual std::vector<std::pair<autograd::Parameter*, Tensor>> hand_over() { return {}; }
+  std::vector<std::pair<autograd::Parameter*, Tensor>> hand_over();
 
   // Traffic of the model's own weights in swap space.
-  virtual SwapTraffic swap_traffic() const { return {}; }
+  SwapTraffic swap_traffic() const;
 
- protected:
-  // `own_master`: see OptimizerShards.
-  WeightStore(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
-              Context& context, const WeightStoreOptions& options, bool own_master);
+ private:
+  // The state of a group's weights on this rank.
+  enum class Residence : uint8_t {
+    sharded,    // the rank's shards only; also where weights are whole
+    gathering,  // a collective that fills the arena is under way
+    unsharded,  // the arena holds the whole group, for work on the compute stream
+  };
+  struct GroupState {
+    Block kept;   // the segments that this rank keeps whole
+    Block arena;  // the other segments, while they are gathered
+    Residence residence = Residence::sharded;
+    comm::Work work;
+    int pins = 0;
+    bool is_outdated = false;    // the group's update is not published yet
+    std::vector<Event> updated;  // the group's update: a gather waits for it
+  };
+  struct Use {
+    Block values;  // [numel] in the group's dtype
+    int count = 0;
+  };
 
+  const ShardGroup& group_at(int group) const { return groups_[static_cast<size_t>(group)]; }
+  const ShardGroup& group_of(const Slice& slice) const { return group_at(slice.group); }
+  const ShardGroup& group_of(ParameterIndex parameter) const { return group_at(parameter.group); }
+  const Placement& at(ParameterIndex parameter) const {
+    return group_of(parameter).placements()[static_cast<size_t>(parameter.position)];
+  }
+  GroupState& state_of(const ShardGroup& group) {
+    return states_[static_cast<size_t>(group.index())];
+  }
+  const GroupState& state_of(const ShardGroup& group) const {
+    return states_[static_cast<size_t>(group.index())];
+  }
+  static void become(GroupState& state, Residence to);
+
+  // --- Where values lie
+  //
+  bool keeps_whole(SegmentKind kind) const { return shards_ == nullptr || is_persistent(kind); }
+  // Of what this rank keeps whole of a group, or of all else, as `segment` is: bytes before it.
+  int64_t bytes_before(const ShardGroup& group, const Segment& segment) const;
+  // A range of `segment` in a block that holds all segments that are kept whole, or all others.
+  View view_of(const ShardGroup& group, const Block& block, const Segment& segment,
+               Range range) const;
+  // A range of what this rank keeps of a segment: the segment, or its own shard of it. A shard is
+  // in its own tier, and not in swap space.
+  View kept_view(const ShardGroup& group, const Segment& segment, Range range) const;
+  // A range of a segment, while the group can be used.
+  View arena_view(const ShardGroup& group, SegmentKind kind, Range range) const;
+  // The model's own values of a slice; absent if they are in swap space.
+  View model_view(const Slice& slice) const;
   // The values that the optimizer works on; of a frozen slice the model's values.
-  virtual View master_view(const Slice& slice) = 0;
-  // The ranges of a parameter that this rank keeps in the model's dtype.
-  virtual std::vector<Range> kept_ranges(const ShardGroup& group,
-                                         const Placement& placement) const = 0;
-  // Writes the values of a kept range to the model's own weights. A quantized segment takes encoded
-  // bytes.
-  virtual void store_model(const ShardGroup& group, const Segment& segment, Range range,
-                           const ConstView& values) = 0;
-  // Releases all gathered groups.
-  virtual void come_to_rest() {}
+  View master_view(const Slice& slice);
+  OwnedValues masters();
+  OwnedValues values_of(int plane);
 
+  // --- Gathers
+  //
+  bool offloads() const { return options_.parameters.tier != Tier::device; }
+  // The bytes that a rank sends when `bytes` are gathered.
+  int64_t sent_bytes(int64_t bytes) const;
+  StreamRef gather_stream();
+  void gather(const ShardGroup& group, TraceKind kind);
+  void fill(const ShardGroup& group, TraceKind kind);
+  // The rank's shards from their tier to their place in the arena.
+  void bring(const ShardGroup& group, StreamRef stream);
+  // Starts reads for the groups that were asked for and are not gathered yet.
+  void read_ahead();
+  // After a gather that failed or is not needed: the work it issued ends before the arena's memory
+  // is used again.
+  void abandon(const ShardGroup& group) noexcept;
+  void reshard(const ShardGroup& group) noexcept;
+  void await_gather(GroupState& state);
+  // For a use that no step program predicts: frees groups that nothing uses now, until `group` fits
+  // under the bound or no such group is left.
+  void make_room(const ShardGroup& group);
+
+  // --- Values in and out
+  //
   // The whole parameter for a use: [shape] in the group's dtype on the device. `stored` is the
   // parameter as it is kept, on the device. A quantized parameter is decoded to memory that lasts
   // until end_use(); uses at the same time share it. On the compute stream.
@@ -155,52 +223,34 @@ class WeightStore {
   // the compute stream.
   View decoded(const ShardGroup& group, Range range, const ConstView& stored);
   void forget_decoded() { decoded_.reset(); }
-
-  const ShardGroup& group_of(const Slice& slice) const {
-    return groups_[static_cast<size_t>(slice.group)];
-  }
-  const ShardGroup& group_of(ParameterIndex parameter) const {
-    return groups_[static_cast<size_t>(parameter.group)];
-  }
-  const Placement& at(ParameterIndex parameter) const {
-    return group_of(parameter).placements()[static_cast<size_t>(parameter.position)];
-  }
-  OwnedValues masters();
-  OwnedValues values_of(int plane);
+  // The range of a parameter that this rank keeps in the model's dtype.
+  Range kept_range(const ShardGroup& group, const Placement& placement) const;
+  // Writes the values of a kept range to the model's own weights. A quantized segment takes encoded
+  // bytes.
+  void store_model(const ShardGroup& group, const Segment& segment, Range range,
+                   const ConstView& values);
+  // The same, and the owned part to the master weights.
+  void store(const ShardGroup& group, const Placement& placement, Range range,
+             const ConstView& values);
+  void load(const ShardGroup& group, const Placement& placement, Range range,
+            const std::vector<ReadValues>& planes, const HasValues& has);
+  // Loads the kept range of a parameter in a quantized segment.
+  void load_encoded(const ShardGroup& group, const Placement& placement, const ReadValues& read);
 
   const std::vector<ShardGroup>& groups_;
   comm::Communicator& communicator_;
   Context& context_;
   const WeightStoreOptions options_;
   OptimizerShards optimizer_;
-  std::vector<UpdateSlice> slices_;  // the derived class fills them
-
- private:
-  void store(const ShardGroup& group, const Placement& placement, Range range,
-             const ConstView& values);
-  void load(const ShardGroup& group, const Placement& placement, Range range,
-            const std::vector<ReadValues>& planes, const HasValues& has);
-  // Loads the kept ranges of a parameter in a quantized segment.
-  void load_encoded(const ShardGroup& group, const Placement& placement, const ReadValues& read);
-
-  struct Use {
-    Block values;  // [numel] in the group's dtype
-    int count = 0;
-  };
+  SegmentCollectives collectives_;
+  std::unique_ptr<ParameterShards> shards_;  // null: weights are whole
+  std::vector<GroupState> states_;
+  std::vector<UpdateSlice> slices_;
+  std::vector<int> wanted_;  // groups, in the order of read()
+  int64_t live_numel_ = 0;   // elements of arenas that are there or under way
+  int64_t pinned_ = 0;
   std::map<std::pair<int, int>, Use> uses_;  // by group, position: quantized parameters in use
   Block decoded_;
 };
-
-// Model weights whole on every rank (stages 0 to 2). Values are undefined before load().
-std::unique_ptr<WeightStore> make_whole_weights(const std::vector<ShardGroup>& groups,
-                                                comm::Communicator& communicator, Context& context,
-                                                const WeightStoreOptions& options);
-
-// Every rank keeps its shards, and the persistent segments whole. A group is gathered for its use
-// (stage 3). Values are undefined before load().
-std::unique_ptr<WeightStore> make_sharded_weights(const std::vector<ShardGroup>& groups,
-                                                  comm::Communicator& communicator,
-                                                  Context& context,
-                                                  const WeightStoreOptions& options);
 
 }  // namespace zinc::zero
