@@ -532,6 +532,16 @@ TEST(PipelineErrors, NameTheCure) {
       refusal_of(Kind::llama, two, {},
                  [](Engine& engine) { engine.next_logits(batch_of(Kind::llama, 0)["input_ids"]); }),
       HasSubstr("no rank has the whole model"));
+  EXPECT_THAT(refusal_of(Kind::llama, two, {},
+                         [](Engine& engine) {
+                           std::vector<nn::Batch> batches;
+                           for (int64_t i = 0; i < engine.config().batches_per_call(); ++i) {
+                             batches.push_back(batch_of(Kind::llama, i));
+                           }
+                           engine.run_passes(batches);
+                           engine.release_to_model();
+                         }),
+              HasSubstr("call it between steps"));
 }
 
 struct NoStages : test::LossOnly {
