@@ -1,6 +1,5 @@
 #include "zero/group/gradient_store.h"
 
-#include <algorithm>
 #include <cstddef>
 
 #include "core/error.h"

@@ -162,18 +162,18 @@ ConstView WeightStore::pin(ParameterIndex parameter) {
       begin_use(parameter, arena_view(group, placement.segment, placement.range()));
   // Last: no unpin() follows a pin() that throws.
   ++state.pins;
-  ++pinned_;
   return values;
 }
 
 void WeightStore::unpin(ParameterIndex parameter) noexcept {
   end_use(parameter);
-  --pinned_;
   --states_[static_cast<size_t>(parameter.group)].pins;
 }
 
 void WeightStore::end_passes() {
-  bug_check(pinned_ == 0, pinned_, " parameters are still in use at the end of a pass");
+  int pinned = 0;
+  for (const GroupState& state : states_) pinned += state.pins;
+  bug_check(pinned == 0, pinned, " parameters are still in use at the end of a pass");
   for (const ShardGroup& group : groups_) {
     await_gather(state_of(group));
     if (state_of(group).residence == Residence::unsharded) reshard(group);

@@ -7,12 +7,10 @@
 // All calls come from the issuing thread.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -246,9 +244,8 @@ class WeightStore {
   std::unique_ptr<ParameterShards> shards_;  // null: weights are whole
   std::vector<GroupState> states_;
   std::vector<UpdateSlice> slices_;
-  std::vector<int> wanted_;  // groups, in the order of read()
-  int64_t live_numel_ = 0;   // elements of arenas that are there or under way
-  int64_t pinned_ = 0;
+  std::vector<int> wanted_;                  // groups, in the order of read()
+  int64_t live_numel_ = 0;                   // elements of arenas that are there or under way
   std::map<std::pair<int, int>, Use> uses_;  // by group, position: quantized parameters in use
   Block decoded_;
 };

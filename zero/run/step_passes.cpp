@@ -1,7 +1,5 @@
 #include "zero/run/step_passes.h"
 
-#include <utility>
-
 #include "autograd/backward.h"
 #include "autograd/loss_scope.h"
 #include "autograd/mode.h"

@@ -1,10 +1,8 @@
 #include "zero/values/engine_values.h"
 
 #include <algorithm>
-#include <array>
 #include <exception>
 #include <span>
-#include <utility>
 
 #include "comm/gather_values.h"
 #include "core/error.h"
