@@ -100,7 +100,7 @@ std::optional<SwapDisk> swap_disk(const zero::EngineConfig& engine,
 }
 
 std::string expected_swap(const train::Plan& plan, const std::optional<SwapDisk>& disk) {
-  const zero::SwapTraffic& swap = plan.fullest.swap;
+  const offload::SwapTraffic& swap = plan.fullest.swap;
   const std::string bytes =
       fmt::format("swap per step and rank: {} read, {} written",
                   train::format_bytes(swap.bytes_read), train::format_bytes(swap.bytes_written));

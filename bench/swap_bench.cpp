@@ -100,7 +100,7 @@ class Candidate {
                        options.batch, options.seq, model_->vocab_size()));
     }
     const auto together = static_cast<size_t>(engine_.config().batches_together());
-    const zero::SwapTraffic before = engine_.usage().swap;
+    const offload::SwapTraffic before = engine_.usage().swap;
     double passes = 0.0;
     double update = 0.0;
     for (size_t i = 0; i < batches.size(); i += together) {
@@ -114,7 +114,7 @@ class Candidate {
         world.context().compute()->synchronize();
       });
     }
-    const zero::SwapTraffic moved = engine_.usage().swap - before;
+    const offload::SwapTraffic moved = engine_.usage().swap - before;
     run_.update_bytes = bytes(moved) - run_.passes_bytes;
     if (step == 0) return;
     run_.passes_seconds.push_back(passes);
@@ -127,7 +127,7 @@ class Candidate {
   const SwapRun& run() const { return run_; }
 
  private:
-  static int64_t bytes(const zero::SwapTraffic& traffic) {
+  static int64_t bytes(const offload::SwapTraffic& traffic) {
     return traffic.bytes_read + traffic.bytes_written;
   }
 

@@ -28,6 +28,18 @@ class KeptMemory {
 
   void open();
   void close();
+  // Runs `work` between open() and close(), which follows in any case.
+  template <class Work>
+  void keep(const Work& work) {
+    open();
+    try {
+      work();
+    } catch (...) {
+      close();
+      throw;
+    }
+    close();
+  }
 
  private:
   std::shared_ptr<CachingAllocator> allocator_;

@@ -256,7 +256,7 @@ void Trainer::save_checkpoint(bool last) {
 
 StepMetrics Trainer::train_step() {
   const auto start = std::chrono::steady_clock::now();
-  const zero::SwapTraffic swapped = engine_.usage().swap;
+  const offload::SwapTraffic swapped = engine_.usage().swap;
   int64_t tokens = 0;
   const zero::StepResult step = train_batch(engine_, loader_, [&](const nn::Batch& batch) {
     tokens += batch.rows() * batch.positions();
@@ -280,8 +280,8 @@ StepMetrics Trainer::train_step() {
   metrics.tokens_per_second = static_cast<double>(metrics.tokens) / metrics.seconds;
   metrics.memory = engine_.world().context().allocator().report();
   metrics.breakdown = step.phases;
-  const zero::SwapTraffic swap = engine_.usage().swap - swapped;
-  if (swap != zero::SwapTraffic{}) metrics.swap = swap;
+  const offload::SwapTraffic swap = engine_.usage().swap - swapped;
+  if (swap != offload::SwapTraffic{}) metrics.swap = swap;
   metrics.samples = samples_;
   metrics.wall_time = wall_time();
   const int64_t steps_before = result_.steps - first_step_;

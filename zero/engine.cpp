@@ -13,14 +13,14 @@
 #include "comm/gather_values.h"
 #include "core/device_checks.h"
 #include "core/error.h"
+#include "core/trace_marks.h"
 #include "kernels/attention_library.h"
 #include "kernels/gemm_choice.h"
 #include "nn/linear.h"
 #include "optim/factory.h"
 #include "optim/schedule.h"
 #include "parallel/pipeline_cut.h"
-#include "parallel/sequence_ranks.h"
-#include "parallel/tensor_ranks.h"
+#include "parallel/shared_model.h"
 #include "zero/group/gradient_policy.h"
 #include "zero/layout/shard_group.h"
 #include "zero/passes/step_program.h"
@@ -30,7 +30,6 @@
 #include "zero/run/step_passes.h"
 #include "zero/strategy.h"
 #include "zero/trace/phase_clock.h"
-#include "zero/trace/step_trace.h"
 #include "zero/update/update_rules.h"
 #include "zero/update/whole_step.h"
 #include "zero/values/engine_values.h"
@@ -243,50 +242,29 @@ class ChosenKernels {
   kernels::WgmmaUse gemm_before_, attention_before_;
 };
 
-// The model's layers and sequences are shared by the tensor and sequence ranks of a mesh, as far as
-// there are any, while it lives; and its linear layers multiply in 8 bits, if the configuration
-// says so.
-class SharedModel {
- public:
-  SharedModel(nn::Model& model, comm::World& world, const EngineConfig& config)
-      : model_(model), fp8_(config.fp8) {
-    const bool fixes_slices = config.determinism == Determinism::mesh;
-    if (world.tensor() != nullptr || fixes_slices) {
-      tensor_ = parallel::make_tensor_ranks(world.tensor());
-      tensor_->fix_slices(fixes_slices ? kFixedSlices : 0);
-    }
-    if (world.sequence() != nullptr) {
-      sequence_ = parallel::make_sequence_ranks(*world.sequence(), config.sequence_exchange);
-    }
-    try {
-      parallel::share_sequence(model, sequence_.get());
-      parallel::share_tokens(model, tensor_ != nullptr && config.tensor_sequence_parallel);
-      parallel::share_layers(model, tensor_.get());
-      if (fp8_) {
-        require_device(Context::current().device(), DType::bf16, /*fp8=*/true);
-        nn::use_fp8(model);
-      }
-    } catch (...) {
-      end();
-      throw;
-    }
-  }
-  ~SharedModel() { end(); }
-  SharedModel(const SharedModel&) = delete;
-  SharedModel& operator=(const SharedModel&) = delete;
+parallel::SharedModelOptions sharing(const EngineConfig& config) {
+  return {.fixed_slices = config.determinism == Determinism::mesh ? kFixedSlices : 0,
+          .tokens = config.tensor_sequence_parallel,
+          .exchange = config.sequence_exchange};
+}
 
- private:
-  void end() {
-    parallel::share_sequence(model_, nullptr);
-    parallel::share_tokens(model_, false);
-    model_.share_over(nullptr);
+// The model's linear layers multiply in 8 bits while it lives, if the configuration says so.
+class EightBitProducts {
+ public:
+  EightBitProducts(nn::Model& model, bool fp8) : model_(model), fp8_(fp8) {
+    if (!fp8) return;
+    require_device(Context::current().device(), DType::bf16, /*fp8=*/true);
+    nn::use_fp8(model);
+  }
+  ~EightBitProducts() {
     if (fp8_) nn::use_fp8(model_, false);
   }
+  EightBitProducts(const EightBitProducts&) = delete;
+  EightBitProducts& operator=(const EightBitProducts&) = delete;
 
+ private:
   nn::Model& model_;
-  bool fp8_;
-  std::unique_ptr<nn::TensorRanks> tensor_;
-  std::unique_ptr<nn::SequenceRanks> sequence_;
+  const bool fp8_;
 };
 
 }  // namespace
@@ -303,7 +281,8 @@ class Engine::Impl {
         first_values_(model, options.weights, context_.random().seed()),
         is_clients_(options.optimizer != nullptr),
         optimizer_(choose_optimizer(config_, options, context_.random().seed())),
-        shared_(model, world, config_),
+        shared_(model, world, sharing(config_)),
+        products_(model, config_.fp8),
         kernels_(context_, config_.wgmma),
         example_(example_of(model, config_, config.batch.sequence > 0, options)),
         cut_(prepare_model(model, config_, world, example_)),
@@ -396,7 +375,8 @@ class Engine::Impl {
   ResidentValues first_values_;
   const bool is_clients_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  SharedModel shared_;
+  parallel::SharedModel shared_;
+  EightBitProducts products_;
   ChosenKernels kernels_;
   const ExampleBatch example_;
   const std::unique_ptr<parallel::PipelineCut> cut_;  // null: this rank has all of the model

@@ -34,11 +34,11 @@
 
 #include "comm/world.h"
 #include "nn/model.h"
+#include "offload/swap_traffic.h"
 #include "optim/optimizer.h"
 #include "optim/parameter_groups.h"
 #include "zero/engine_config.h"
 #include "zero/passes/step_program.h"
-#include "zero/tiers/swap_traffic.h"
 #include "zero/trace/phase_clock.h"
 #include "zero/update/step_result.h"
 #include "zero/values/own_values.h"
@@ -75,8 +75,9 @@ struct GraphUse {
 };
 
 struct EngineUsage {
-  SwapTraffic swap;  // since construction began; on a meta device what would have been moved
-  GraphUse graphs;   // of run_passes(); forward() and backward() record nothing
+  offload::SwapTraffic
+      swap;         // since construction began; on a meta device what would have been moved
+  GraphUse graphs;  // of run_passes(); forward() and backward() record nothing
   // What read_own() hands out of weights and states, with padding: the same on every rank.
   OwnBytes own;
   int64_t values_set = 0;     // calls of set_parameter(), edit() and import_state()

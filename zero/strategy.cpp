@@ -191,8 +191,8 @@ StepPolicy choose_policy(const EngineConfig& config, const std::vector<ShardGrou
   return policy;
 }
 
-SwapTraffic Strategy::swap_traffic() const {
-  SwapTraffic all = weights->swap_traffic();
+offload::SwapTraffic Strategy::swap_traffic() const {
+  offload::SwapTraffic all = weights->swap_traffic();
   if (swapped) all = all + swapped->traffic();
   if (swapped_gradients) all = all + swapped_gradients->traffic();
   all.busy_ns = swap_clock->busy_ns();

@@ -39,7 +39,7 @@ struct Strategy {
   std::unique_ptr<WeightUpdate> update;
 
   // Since construction began, of states, gradients and parameters together.
-  SwapTraffic swap_traffic() const;
+  offload::SwapTraffic swap_traffic() const;
 };
 
 // What the configuration asks of the order of a step: which passes make its program, and which of

@@ -160,7 +160,7 @@ TEST(GradientsOnNvme, OfADynamicModel_ChangeNoBit) {
 }
 
 struct Moved {
-  SwapTraffic swap;  // of the second of two steps
+  offload::SwapTraffic swap;  // of the second of two steps
   int64_t process_wrote = 0;
   int64_t process_read = 0;
   int64_t trained = 0;  // elements
@@ -189,7 +189,7 @@ Moved train_two_steps(GradientOffload place, PassOrder order, int64_t accumulati
       moved.trained += group.trained_numel();
     }
     for (int step = 0; step < 2; ++step) {
-      const SwapTraffic before = engine.usage().swap;
+      const offload::SwapTraffic before = engine.usage().swap;
       const int64_t wrote = bytes_of_process("write_bytes:");
       const int64_t read = bytes_of_process("read_bytes:");
       for (int64_t i = 0; i < accumulation; i += config.batches_together()) {

@@ -77,7 +77,7 @@ INSTANTIATE_TEST_SUITE_P(Matrix, InputsOnNvme,
 
 struct Moved {
   MemoryReport memory;
-  SwapTraffic first, second;  // by step
+  offload::SwapTraffic first, second;  // by step
   int64_t process_wrote = 0;
   std::vector<TraceEvent> events;
 };
@@ -99,8 +99,8 @@ Moved train_two_steps(const RecomputeConfig& recompute, PassOrder order, int64_t
     nn::Gpt2 model(tiny_config());
     Engine engine(model, config, world);
     const int64_t wrote = bytes_of_process("write_bytes:");
-    for (SwapTraffic* step : {&moved.first, &moved.second}) {
-      const SwapTraffic before = engine.usage().swap;
+    for (offload::SwapTraffic* step : {&moved.first, &moved.second}) {
+      const offload::SwapTraffic before = engine.usage().swap;
       for (int64_t i = 0; i < accumulation; i += config.batches_together()) {
         std::vector<nn::Batch> batches;
         for (int64_t j = 0; j < config.batches_together(); ++j) {
@@ -134,7 +134,7 @@ TEST(InputsOnNvme, LieThere_AndTravelPastThePageCache) {
   EXPECT_EQ(moved.memory.at(Tier::nvme, Label::activations).peak, 4 * kInput);
   EXPECT_EQ(moved.memory.at(Tier::pinned_host, Label::staging).peak, 2 * kInput);
   EXPECT_EQ(moved.memory.at(Tier::pinned_host).peak, 2 * kInput);
-  SwapTraffic expected;
+  offload::SwapTraffic expected;
   expected.bytes_read = expected.bytes_written = 2 * 2 * kInput;  // of each micro-batch two
   EXPECT_EQ(moved.first, expected);
   EXPECT_EQ(moved.second, expected);

@@ -114,7 +114,7 @@ TEST(Vertical, ParametersTravelOncePerStep) {
       config.recompute.every_blocks = 1;
       nn::Gpt2 model(tiny_config());
       Engine engine(model, config, world);
-      const SwapTraffic before = engine.usage().swap;
+      const offload::SwapTraffic before = engine.usage().swap;
       for (int64_t i = 0; i < accumulation; i += config.batches_together()) {
         std::vector<nn::Batch> batches;
         for (int64_t j = 0; j < config.batches_together(); ++j) {

@@ -71,7 +71,7 @@ TEST(JsonLine, HasTheFieldsInOrder) {
 
 TEST(JsonLine, SaysWhatWasSwapped) {
   StepMetrics m = example();
-  m.swap = zero::SwapTraffic{
+  m.swap = offload::SwapTraffic{
       .bytes_read = 4096, .bytes_written = 8192, .busy_ns = 250'000'000, .stall_ns = 125'000'000};
   const json::Value line = json::parse(json_line(m), "line");
   const json::Value& swap = line.at("swap");

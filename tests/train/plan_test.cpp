@@ -145,7 +145,7 @@ struct Real {
   MemoryReport memory;
   int64_t sent = 0;  // in one step
   int64_t received = 0;
-  zero::SwapTraffic swap;
+  offload::SwapTraffic swap;
 };
 
 // The update of the first of four steps ends beside the second; then comes one that is measured,
@@ -162,7 +162,7 @@ class Traffic final : public TrainerObserver {
   }
   std::vector<int64_t> sent;
   std::vector<int64_t> received;
-  std::vector<zero::SwapTraffic> swap;
+  std::vector<offload::SwapTraffic> swap;
 
  private:
   zero::Engine& engine_;

@@ -36,7 +36,7 @@ TEST(ProgressLine, ShowsWhatIsKnown) {
             "| 142.3 ms | 57.6k tok/s | 1.23TFLOP/s | 41.2% MFU | mem 18.4 GiB | scale 32768 | "
             "ETA 1h28m");
   p = example();
-  p.swap = zero::SwapTraffic{.busy_ns = 80'100'000, .stall_ns = 12'000'000};
+  p.swap = offload::SwapTraffic{.busy_ns = 80'100'000, .stall_ns = 12'000'000};
   EXPECT_NE(progress_line(p).find("57.6k tok/s | swap 80.1 ms, waited 12.0 ms | mem"),
             std::string::npos);
   p = {.step = 1, .total_steps = 5, .loss = 11.0, .peak_bytes = 512};

@@ -331,7 +331,7 @@ TEST(Plan, SlowDisk_IsWhatAStepTakes) {
                       .hardware = hardware});
   };
   const Plan without = plan({}, 1);
-  const zero::SwapTraffic& swap = without.fullest.swap;
+  const offload::SwapTraffic& swap = without.fullest.swap;
   ASSERT_GT(swap.bytes_read, 0);
   EXPECT_FALSE(without.fullest.time->swap_seconds);
   EXPECT_NE(describe(without).find("no time without \"disk\""), std::string::npos);

@@ -140,9 +140,9 @@ TEST(SwappedGradients, ComeBackAsTheyLeft_AndTravelOncePerMicroBatch) {
     EXPECT_EQ(steps.live(Tier::nvme), steps.bytes_kept());
     EXPECT_EQ(steps.live(Tier::pinned_host), 4 * kTile * 4);
     for (const int micro_batches : {3, 1, 2}) {
-      const SwapTraffic before = steps.sums().traffic();
+      const offload::SwapTraffic before = steps.sums().traffic();
       steps.step(micro_batches);
-      const SwapTraffic moved = steps.sums().traffic() - before;
+      const offload::SwapTraffic moved = steps.sums().traffic() - before;
       EXPECT_EQ(moved.bytes_written, micro_batches * steps.bytes_kept());
       EXPECT_EQ(moved.bytes_read, (micro_batches - 1) * steps.bytes_kept());
       EXPECT_TRUE(steps.is_right(micro_batches)) << seed;

@@ -44,7 +44,7 @@ std::string csv_number(double value) {
   return str(value);
 }
 
-void write_swap(json::Writer& out, const zero::SwapTraffic& swap) {
+void write_swap(json::Writer& out, const offload::SwapTraffic& swap) {
   out.key("swap").begin_object();
   out.member("bytes_read", swap.bytes_read);
   out.member("bytes_written", swap.bytes_written);

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "zero/tiers/swap_traffic.h"
+#include "offload/swap_traffic.h"
 #include "zero/trace/phase_clock.h"
 
 namespace zinc::train {
@@ -20,12 +20,12 @@ struct Progress {
   double grad_norm = 0.0;
   std::optional<double> loss_scale;  // where there is one (f16)
   bool skipped = false;
-  double seconds_per_step = 0.0;            // 0: not known yet; the first step is never counted
-  double tokens_per_second = 0.0;           // 0: not known yet
-  std::optional<double> flops_per_second;   // model FLOP/s
-  std::optional<double> flops_utilisation;  // part of the peak that is reached, where it is known
-  std::optional<zero::SwapTraffic> swap;    // of the step, where it swaps
-  int64_t peak_bytes = 0;                   // device tier
+  double seconds_per_step = 0.0;             // 0: not known yet; the first step is never counted
+  double tokens_per_second = 0.0;            // 0: not known yet
+  std::optional<double> flops_per_second;    // model FLOP/s
+  std::optional<double> flops_utilisation;   // part of the peak that is reached, where it is known
+  std::optional<offload::SwapTraffic> swap;  // of the step, where it swaps
+  int64_t peak_bytes = 0;                    // device tier
 };
 
 // One line without a newline, fixed columns, for logs and pipes:

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/allocator.h"
+#include "offload/swap_traffic.h"
 #include "train/metrics/histogram.h"
-#include "zero/tiers/swap_traffic.h"
 #include "zero/trace/phase_clock.h"
 
 namespace zinc::train {
@@ -38,7 +38,7 @@ struct StepMetrics {
   std::optional<double> val_loss;     // where an evaluation followed; of the set that decides
   std::vector<SetLoss> validation{};  // likewise, of each set
   std::optional<zero::PhaseSeconds> breakdown;  // of rank 0; with wall_clock_breakdown
-  std::optional<zero::SwapTraffic> swap;        // of rank 0 in this step; where it swaps
+  std::optional<offload::SwapTraffic> swap;     // of rank 0 in this step; where it swaps
 
   int64_t samples = 0;     // sequences so far, all ranks: the x axis of DeepSpeed's monitors
   double wall_time = 0.0;  // seconds since the epoch, for TensorBoard

@@ -105,7 +105,7 @@ std::string describe_time(const Plan& plan) {
   std::string swap;
   if (time.swap_seconds) {
     swap = row("disk", *time.swap_seconds) + row("exposed disk", time.exposed_swap_seconds);
-  } else if (plan.fullest.swap != zero::SwapTraffic{}) {
+  } else if (plan.fullest.swap != offload::SwapTraffic{}) {
     swap = "disk: no time without \"disk\" in the hardware file (zinc bench ceilings --disk DIR)\n";
   }
   return fmt::format("\ntime of a step on {} ({})\n", hardware.name,

@@ -56,9 +56,9 @@ int64_t bytes_sent(const comm::PhantomLedger& ledger) {
 
 // Where a micro-batch begins.
 struct MicroBatchStart {
-  size_t entry = 0;        // of the log
-  int64_t bytes_sent = 0;  // in the step until then
-  zero::SwapTraffic swap;  // in the run until then
+  size_t entry = 0;           // of the log
+  int64_t bytes_sent = 0;     // in the step until then
+  offload::SwapTraffic swap;  // in the run until then
 };
 
 // Takes down where the engine is when memory is fullest, and what each step moves: what follows the
@@ -135,7 +135,7 @@ class Watch final : public TrainerObserver {
   Context* context_ = nullptr;
   ProgramWatch* program_ = nullptr;
   comm::PhantomLedger first_step_;
-  zero::SwapTraffic swapped_;  // until the end of the first step
+  offload::SwapTraffic swapped_;  // until the end of the first step
   RankPlan plan_;
   int64_t tokens_per_step_ = 0;
   int64_t steps_ = 0;
@@ -261,14 +261,14 @@ std::optional<RankSpeed> speed_of(const WorkLog& log, const PlanOptions& options
 // The second of the log's two steps, as `moments` have it, and with what it swaps.
 StepTime time_of(const WorkLog& log, const std::vector<PlayedMoment>& moments,
                  const RankSpeed& speed, const PlanOptions& options,
-                 const zero::SwapTraffic& swap) {
+                 const offload::SwapTraffic& swap) {
   const std::vector<PlayedMoment> steps = steps_in(moments);
   StepTime time = between(steps[0], steps[1]);
   if (is_offloaded(log, speed)) {
     const std::vector<PlayedMoment> without = steps_in(play(log, speed, true));
     time.exposed_offload_seconds = time.step_seconds - between(without[0], without[1]).step_seconds;
   }
-  if (swap != zero::SwapTraffic{} && options.hardware->disk) {
+  if (swap != offload::SwapTraffic{} && options.hardware->disk) {
     time.swap_seconds = options.ranks_per_host *
                         options.hardware->disk->seconds(swap.bytes_read, swap.bytes_written);
     time.exposed_swap_seconds = std::max(0.0, *time.swap_seconds - time.step_seconds);

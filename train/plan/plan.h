@@ -77,7 +77,7 @@ struct StandingBytes {
 // What a step moves and lasts.
 struct StepFigures {
   int64_t bytes_sent = 0;  // to other ranks
-  zero::SwapTraffic swap;
+  offload::SwapTraffic swap;
   CopyTraffic copies;
   std::optional<StepTime> time;
 };
@@ -102,7 +102,7 @@ struct RankPlan {
   std::string peak_moment;             // what the engine was at then
   StandingBytes standing;              // of the device, in the second step
   comm::PhantomLedger step;            // traffic of one optimizer step, after the first
-  zero::SwapTraffic swap;              // of the same step, with the disk
+  offload::SwapTraffic swap;           // of the same step, with the disk
   CopyTraffic copies;                  // likewise
   int64_t kernel_flops = 0;            // of that step: all kernels, recomputation included
   std::vector<KernelFigures> kernels;  // of that step; those that take or move most come first

@@ -3,11 +3,11 @@
 #include <cstddef>
 
 #include "core/error.h"
+#include "core/trace_marks.h"
 #include "core/trace_span.h"
 #include "core/transfer.h"
 #include "kernels/accumulate.h"
 #include "kernels/fill.h"
-#include "zero/trace/step_trace.h"
 
 namespace zinc::zero {
 namespace {
@@ -54,10 +54,8 @@ void GradientStore::begin_micro_steps(int64_t index, int64_t together, int64_t c
     if (!has_turn(group)) continue;
     GroupState& state = state_of(group);
     state.micro_steps.resize(static_cast<size_t>(together));
-    for (MicroStep& micro_step : state.micro_steps) {
-      micro_step.done = 0;
-      micro_step.complete = false;
-      micro_step.seen.assign(state.in_step.size(), false);
+    for (MicroStepProgress& micro_step : state.micro_steps) {
+      micro_step = {.seen = std::vector<bool>(state.in_step.size(), false)};
     }
     if (index == 0) state.in_step.assign(state.in_step.size(), false);
   }
@@ -130,11 +128,7 @@ void GradientStore::reduce(int index, int64_t i) {
 GradientProgress GradientStore::progress() const {
   GradientProgress made;
   for (const GroupState& state : states_) {
-    const MicroStep& micro_step = state.micro_steps.front();
-    made.groups.push_back({.in_step = state.in_step,
-                           .seen = micro_step.seen,
-                           .done = micro_step.done,
-                           .complete = micro_step.complete});
+    made.groups.push_back({.micro_step = state.micro_steps.front(), .in_step = state.in_step});
   }
   return made;
 }
@@ -143,12 +137,8 @@ void GradientStore::resume(const GradientProgress& progress) {
   bug_check(options_.stays && progress.groups.size() == states_.size(),
             "gradients that do not stay cannot be written again");
   for (size_t g = 0; g < states_.size(); ++g) {
-    const GradientProgress::Group& from = progress.groups[g];
-    MicroStep& micro_step = states_[g].micro_steps.front();
-    states_[g].in_step = from.in_step;
-    micro_step.seen = from.seen;
-    micro_step.done = from.done;
-    micro_step.complete = from.complete;
+    states_[g].in_step = progress.groups[g].in_step;
+    static_cast<MicroStepProgress&>(states_[g].micro_steps.front()) = progress.groups[g].micro_step;
   }
 }
 

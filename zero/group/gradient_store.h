@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "autograd/parameter.h"
+#include "comm/bucketed_collectives.h"
 #include "comm/communicator.h"
 #include "core/context.h"
 #include "zero/group/gradient_policy.h"
-#include "zero/group/segment_collectives.h"
 #include "zero/group/swapped_gradients.h"
 #include "zero/layout/backward_turn.h"
 #include "zero/layout/shard_group.h"
@@ -31,13 +31,17 @@
 
 namespace zinc::zero {
 
-// Which parameters have written gradients in the micro-step under way: by group, and in a group by
-// position in ShardGroup::placements().
+// Which gradients of a group have been written in a micro-step.
+struct MicroStepProgress {
+  std::vector<bool> seen;  // by position in ShardGroup::placements(): has a gradient
+  int done = 0;            // finished gradients
+  bool complete = false;
+};
+// By group: in the micro-step under way, and in the step.
 struct GradientProgress {
   struct Group {
-    std::vector<bool> in_step, seen;
-    int done = 0;
-    bool complete = false;
+    MicroStepProgress micro_step;
+    std::vector<bool> in_step;  // as MicroStepProgress::seen
   };
   std::vector<Group> groups;
 };
@@ -129,11 +133,8 @@ class GradientStore {
   void await(int group, StreamRef stream);
 
  private:
-  struct MicroStep {
-    Block written;           // [trained_numel] policy.written; keeps_written(): of the whole step
-    std::vector<bool> seen;  // by position: has a gradient
-    int done = 0;
-    bool complete = false;
+  struct MicroStep : MicroStepProgress {
+    Block written;  // [trained_numel] policy.written; keeps_written(): of the whole step
   };
   // The sum of a complete subtree of micro-steps: GradientPolicy::tree_over_micro_batches.
   struct Subtree {
@@ -147,7 +148,7 @@ class GradientStore {
     Block kept;
     std::vector<Subtree> tree;  // left to right
     Block host;  // policy.kept, in host memory: the step's sums that are off the device
-    std::vector<bool> in_step;  // by position: has a gradient in this step
+    std::vector<bool> in_step;  // GradientProgress::Group
     comm::Work work;
   };
 
@@ -220,7 +221,7 @@ class GradientStore {
   Context& context_;
   PhaseClock& clock_;
   const GradientStoreOptions options_;
-  SegmentCollectives collectives_;
+  comm::BucketedCollectives collectives_;
   Sums on_sums_;
   std::vector<GroupState> states_;
   // Reductions under way, and the buffers that they read.

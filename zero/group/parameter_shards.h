@@ -26,7 +26,7 @@ namespace zinc::zero {
 struct ParameterShardOptions {
   Tier tier = Tier::device;
   // The remaining members are for the tier nvme.
-  SwapSettings swap;
+  offload::SwapSettings swap;
   int64_t buffer_count = 5;
   int64_t buffer_numel = 100'000'000;  // elements per tile, at most
   int64_t max_in_host = 0;             // elements: the first groups that fit stay in host memory
@@ -75,7 +75,9 @@ class ParameterShards {
   // Waits until all updated values are in swap space. Throws IoError.
   void finish_update();
 
-  SwapTraffic traffic() const { return swapped_ ? swapped_->traffic() : SwapTraffic{}; }
+  offload::SwapTraffic traffic() const {
+    return swapped_ ? swapped_->traffic() : offload::SwapTraffic{};
+  }
 
  private:
   static constexpr int kNone = -1;

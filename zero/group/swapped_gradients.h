@@ -33,7 +33,7 @@ struct SwappedGradientsOptions {
   DType dtype = DType::f32;
   std::vector<int> order;  // all groups, in the order of their reductions
   bool returns = false;    // true: sums come back for the micro-batches after the first
-  SwapSettings swap;
+  offload::SwapSettings swap;
 };
 
 // Called from the issuing thread only. On a meta device nothing is opened or moved. After an
@@ -88,7 +88,7 @@ class SwappedGradients {
     return tiles_.start_read(tile, memory);
   }
 
-  SwapTraffic traffic() const { return tiles_.traffic(); }
+  offload::SwapTraffic traffic() const { return tiles_.traffic(); }
 
  private:
   // A buffer on the way to swap space: filled by a copy, then written.

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/host_stream.h"
+#include "core/trace_marks.h"
 #include "core/trace_span.h"
 #include "core/transfer.h"
 #include "kernels/copy.h"
@@ -13,7 +14,6 @@
 #include "kernels/fill.h"
 #include "zero/group/weight_encoding.h"
 #include "zero/group/weight_loading.h"
-#include "zero/trace/step_trace.h"
 
 namespace zinc::zero {
 
@@ -223,8 +223,8 @@ void WeightStore::settle_updates() {
   if (shards_ != nullptr) shards_->finish_update();
 }
 
-SwapTraffic WeightStore::swap_traffic() const {
-  return shards_ != nullptr ? shards_->traffic() : SwapTraffic();
+offload::SwapTraffic WeightStore::swap_traffic() const {
+  return shards_ != nullptr ? shards_->traffic() : offload::SwapTraffic();
 }
 
 int64_t WeightStore::sent_bytes(int64_t bytes) const {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "autograd/parameter.h"
+#include "comm/bucketed_collectives.h"
 #include "comm/communicator.h"
 #include "core/context.h"
 #include "core/trace.h"
@@ -22,7 +23,6 @@
 #include "tensor/tensor.h"
 #include "zero/group/optimizer_shards.h"
 #include "zero/group/parameter_shards.h"
-#include "zero/group/segment_collectives.h"
 #include "zero/layout/shard_group.h"
 #include "zero/layout/state_split.h"
 #include "zero/tiers/swapped_shards.h"
@@ -131,7 +131,7 @@ class WeightStore {
   std::vector<std::pair<autograd::Parameter*, Tensor>> hand_over();
 
   // Traffic of the model's own weights in swap space.
-  SwapTraffic swap_traffic() const;
+  offload::SwapTraffic swap_traffic() const;
 
  private:
   // The state of a group's weights on this rank.
@@ -240,7 +240,7 @@ class WeightStore {
   Context& context_;
   const WeightStoreOptions options_;
   OptimizerShards optimizer_;
-  SegmentCollectives collectives_;
+  comm::BucketedCollectives collectives_;
   std::unique_ptr<ParameterShards> shards_;  // null: weights are whole
   std::vector<GroupState> states_;
   std::vector<UpdateSlice> slices_;

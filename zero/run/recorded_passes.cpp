@@ -77,24 +77,18 @@ RecordedPasses::Recorded RecordedPasses::record(const Passes& passes) {
   Recorded made;
   const auto run = [&] { made.loss = passes(inputs_, seed_).detach(); };
   const autograd::DrawScope draws(&*draws_);
-  memory_.open();
-  try {
+  memory_.keep([&] {
     if (context_.device().meta) {
       run();
     } else {
       made.graph = communicator_.record(context_.compute(), run);
     }
     require_same_draws();
-    if (!draws_->were_all_placed()) {
-      throw ConfigError(
-          "\"cuda_graph\": true works with the random numbers of dropout and attention alone: the "
-          "model draws others, which every launch would repeat; leave cuda_graph out");
-    }
-  } catch (...) {
-    memory_.close();
-    throw;
-  }
-  memory_.close();
+    if (draws_->were_all_placed()) return;
+    throw ConfigError(
+        "\"cuda_graph\": true works with the random numbers of dropout and attention alone: the "
+        "model draws others, which every launch would repeat; leave cuda_graph out");
+  });
   made.progress = gradients_.progress();
   ++num_recorded_;
   return made;
@@ -107,20 +101,10 @@ void RecordedPasses::run_step(StepPart part, const std::function<void()>& work) 
     of.is_warm = true;
     return;
   }
-  const bool meta = context_.device().meta;
-  if (meta || of.graph == nullptr) {
-    memory_.open();
-    try {
-      if (meta) {
-        work();
-      } else {
-        of.graph = record_cuda_graph(context_.compute(), work);
-      }
-    } catch (...) {
-      memory_.close();
-      throw;
-    }
-    memory_.close();
+  if (context_.device().meta) {
+    memory_.keep(work);
+  } else if (of.graph == nullptr) {
+    memory_.keep([&] { of.graph = record_cuda_graph(context_.compute(), work); });
   }
   if (of.graph != nullptr) of.graph->launch(context_.compute());
   ++num_step_parts_launched_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "core/trace_marks.h"
 #include "nn/model.h"
 #include "parallel/pipeline_cut.h"
 #include "parallel/pipeline_passes.h"
@@ -20,7 +21,6 @@
 #include "zero/strategy.h"
 #include "zero/tiers/saved_inputs.h"
 #include "zero/trace/phase_clock.h"
-#include "zero/trace/step_trace.h"
 #include "zero/update/whole_step.h"
 
 namespace zinc::zero {
@@ -69,7 +69,7 @@ class StepPasses {
   }
   std::string moment() const;
 
-  SwapTraffic traffic() const { return saved_inputs_.traffic(); }
+  offload::SwapTraffic traffic() const { return saved_inputs_.traffic(); }
 
  private:
   // Checks a batch that goes forward, and gives the key of its random numbers: one of its own for

@@ -6,6 +6,7 @@
 #include "kernels/copy.h"
 #include "offload/file.h"
 #include "parallel/tensor_ranks.h"
+#include "zero/tiers/swapped_shards.h"
 
 namespace zinc::zero {
 namespace {
@@ -13,8 +14,9 @@ namespace {
 class HostSlot final : public autograd::SavedSlot {
  public:
   // The input is in `place` or in `swapped`; the other one is empty.
-  HostSlot(Context& context, InputPlaces::Place place,
-           std::unique_ptr<SwappedInputs::Input> swapped, Event arrived, const Tensor& like)
+  HostSlot(Context& context, offload::InputPlaces::Place place,
+           std::unique_ptr<offload::SwappedInputs::Input> swapped, Event arrived,
+           const Tensor& like)
       : context_(context),
         place_(std::move(place)),
         swapped_(std::move(swapped)),
@@ -43,8 +45,8 @@ class HostSlot final : public autograd::SavedSlot {
 
  private:
   Context& context_;
-  InputPlaces::Place place_;
-  std::unique_ptr<SwappedInputs::Input> swapped_;
+  offload::InputPlaces::Place place_;
+  std::unique_ptr<offload::SwappedInputs::Input> swapped_;
   Event arrived_;
   std::optional<Event> last_use_;
   Shape shape_;
@@ -100,13 +102,13 @@ std::unique_ptr<autograd::SavedSlot> SavedInputs::save(const Tensor& tensor) {
     return View(data, tensor.dtype(), tensor.shape(), context_.device(), places_.tier());
   };
   if (on_ == OffloadDevice::none) {
-    InputPlaces::Place place = places_.take(bytes);
+    offload::InputPlaces::Place place = places_.take(bytes);
     const View room = view_of(place.data);
     kernels::copy({.x = tensor.view(), .y = room}, context_.compute());
     return std::make_unique<DeviceSlot>(Tensor::wrap(room, std::move(place.owner)));
   }
-  InputPlaces::Place place;
-  std::unique_ptr<SwappedInputs::Input> input;
+  offload::InputPlaces::Place place;
+  std::unique_ptr<offload::SwappedInputs::Input> input;
   if (on_ == OffloadDevice::nvme) {
     input = swapped(bytes).take();
   } else {
@@ -125,8 +127,8 @@ std::unique_ptr<autograd::SavedSlot> SavedInputs::save(const Tensor& tensor) {
                                     std::move(arrived), dense);
 }
 
-SwappedInputs& SavedInputs::swapped(int64_t bytes) {
-  std::erase_if(swapped_, [&](const std::shared_ptr<SwappedInputs>& inputs) {
+offload::SwappedInputs& SavedInputs::swapped(int64_t bytes) {
+  std::erase_if(swapped_, [&](const std::shared_ptr<offload::SwappedInputs>& inputs) {
     if (inputs->bytes() == bytes || !inputs->is_unused()) return false;
     inputs->close();
     gone_ = gone_ + inputs->traffic();
@@ -136,11 +138,11 @@ SwappedInputs& SavedInputs::swapped(int64_t bytes) {
     if (inputs->bytes() == bytes && inputs->has_room()) return *inputs;
   }
   swap_.bytes = bytes;
-  return *swapped_.emplace_back(std::make_shared<SwappedInputs>(context_, swap_));
+  return *swapped_.emplace_back(std::make_shared<offload::SwappedInputs>(context_, swap_));
 }
 
-SwapTraffic SavedInputs::traffic() const {
-  SwapTraffic all = gone_;
+offload::SwapTraffic SavedInputs::traffic() const {
+  offload::SwapTraffic all = gone_;
   for (const auto& inputs : swapped_) all = all + inputs->traffic();
   return all;
 }

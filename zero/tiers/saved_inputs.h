@@ -28,10 +28,10 @@
 #include "comm/world.h"
 #include "core/context.h"
 #include "nn/model.h"
+#include "offload/input_places.h"
+#include "offload/swap_traffic.h"
+#include "offload/swapped_inputs.h"
 #include "zero/engine_config.h"
-#include "zero/tiers/input_places.h"
-#include "zero/tiers/swap_traffic.h"
-#include "zero/tiers/swapped_inputs.h"
 
 namespace zinc::zero {
 
@@ -50,7 +50,7 @@ class SavedInputs final : autograd::SavedTensorStore {
   void settle();
 
   // Bytes moved since construction began.
-  SwapTraffic traffic() const;
+  offload::SwapTraffic traffic() const;
 
  private:
   static constexpr size_t kMostOnTheWay = 2;
@@ -59,14 +59,14 @@ class SavedInputs final : autograd::SavedTensorStore {
   }
   std::unique_ptr<autograd::SavedSlot> save(const Tensor& tensor) override;
   void settle_oldest();
-  SwappedInputs& swapped(int64_t bytes);
+  offload::SwappedInputs& swapped(int64_t bytes);
 
   Context& context_;
   const OffloadDevice on_;
-  InputPlaces places_;
-  SwappedInputsOptions swap_;                            // `bytes` differs by input size
-  std::vector<std::shared_ptr<SwappedInputs>> swapped_;  // one or more per input size
-  SwapTraffic gone_;                                     // of closed members of swapped_
+  offload::InputPlaces places_;
+  offload::SwappedInputsOptions swap_;                            // `bytes` differs by input size
+  std::vector<std::shared_ptr<offload::SwappedInputs>> swapped_;  // one or more per input size
+  offload::SwapTraffic gone_;                                     // of closed members of swapped_
   std::deque<std::pair<Event, Tensor>> on_the_way_;
   std::unique_ptr<autograd::SavedTensorStore> parts_;  // null: whole inputs are saved
 };

@@ -28,6 +28,18 @@ void cut(const ShardGroup& group, const Segment& segment, const comm::Communicat
 
 }  // namespace
 
+offload::SwapSettings swap_settings(const EngineConfig& config, const OffloadConfig& offload,
+                                    offload::SwapClock* clock) {
+  return {.directory = offload.nvme_path,
+          .storage = {.block_size = config.aio.block_size,
+                      .queue_depth = config.aio.queue_depth,
+                      .threads = config.aio.threads,
+                      .single_submit = config.aio.single_submit,
+                      .overlap_events = config.aio.overlap_events},
+          .verify = config.verify_swap,
+          .clock = clock};
+}
+
 std::vector<Tile> optimizer_tiles(const std::vector<ShardGroup>& groups,
                                   const comm::Communicator& communicator, int64_t most) {
   std::vector<Tile> tiles;
@@ -52,7 +64,7 @@ std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communica
 
 SwappedShards::SwappedShards(const std::vector<ShardGroup>& groups, std::vector<Tile> tiles,
                              const optim::States& states, Label label, Context& context,
-                             const SwapSettings& settings)
+                             const offload::SwapSettings& settings)
     : groups_(groups), context_(context), states_(states), tiles_(std::move(tiles)) {
   std::vector<int64_t> extent_bytes;
   for (const Tile& tile : tiles_) extent_bytes.push_back(bytes_of(tile));
@@ -60,7 +72,7 @@ SwappedShards::SwappedShards(const std::vector<ShardGroup>& groups, std::vector<
     names_.push_back(str(label == Label::gradients ? "gradients of " : "", group.name()));
   }
   written_.assign(tiles_.size(), false);
-  extents_ = std::make_unique<SwapExtents>(extent_bytes, label, context, settings);
+  extents_ = std::make_unique<offload::SwapExtents>(extent_bytes, label, context, settings);
 }
 
 Encoding SwappedShards::encoding_of(const Tile& tile, int plane) const {
@@ -75,7 +87,7 @@ int64_t SwappedShards::plane_offset(const Tile& tile, int plane) const {
 }
 
 int64_t SwappedShards::bytes_of(const Tile& tile) const {
-  return whole_pages(plane_offset(tile, num_planes()));
+  return offload::whole_pages(plane_offset(tile, num_planes()));
 }
 
 int64_t SwappedShards::largest_tile_bytes() const {

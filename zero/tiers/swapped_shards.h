@@ -14,13 +14,18 @@
 #include "comm/communicator.h"
 #include "core/context.h"
 #include "core/view.h"
+#include "offload/swap_extents.h"
 #include "offload/swap_space.h"
+#include "offload/swap_traffic.h"
 #include "optim/optimizer.h"
+#include "zero/engine_config.h"
 #include "zero/layout/shard_group.h"
-#include "zero/tiers/swap_extents.h"
-#include "zero/tiers/swap_traffic.h"
 
 namespace zinc::zero {
+
+// Where `offload` has its swap space, and how the configuration's disks are used.
+offload::SwapSettings swap_settings(const EngineConfig& config, const OffloadConfig& offload,
+                                    offload::SwapClock* clock);
 
 // The planes of a tile, and elsewhere the kinds of values of a trained element: first the master
 // weights, then the optimizer's states.
@@ -55,7 +60,7 @@ class SwappedShards {
   // outlive this. Throws IoError.
   SwappedShards(const std::vector<ShardGroup>& groups, std::vector<Tile> tiles,
                 const optim::States& states, Label label, Context& context,
-                const SwapSettings& settings);
+                const offload::SwapSettings& settings);
 
   const std::vector<Tile>& tiles() const { return tiles_; }
   int num_planes() const { return 1 + states_.count; }
@@ -92,7 +97,7 @@ class SwappedShards {
   }
 
   // Bytes of the tiles that were moved. On a meta device: that would have been moved.
-  SwapTraffic traffic() const { return extents_->traffic(); }
+  offload::SwapTraffic traffic() const { return extents_->traffic(); }
 
  private:
   Encoding encoding_of(const Tile& tile, int plane) const;
@@ -106,10 +111,10 @@ class SwappedShards {
   Context& context_;
   const optim::States states_;
   std::vector<Tile> tiles_;
-  std::vector<std::string> names_;        // by group, for the trace
-  std::vector<bool> written_;             // by tile: swap space holds its values
-  std::unique_ptr<SwapExtents> extents_;  // one per tile
-  Block cache_;                           // one tile, for read() and write()
+  std::vector<std::string> names_;                 // by group, for the trace
+  std::vector<bool> written_;                      // by tile: swap space holds its values
+  std::unique_ptr<offload::SwapExtents> extents_;  // one per tile
+  Block cache_;                                    // one tile, for read() and write()
   int64_t cached_ = -1;
   bool changed_ = false;
 };

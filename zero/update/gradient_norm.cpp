@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -39,10 +38,6 @@ void for_each_piece(const ShardGroup& group, const Slice& owned, const Visit& vi
   }
 }
 
-int64_t num_subtrees(const Range& chunks) {
-  return static_cast<int64_t>(kernels::chunk_subtrees(chunks.begin, chunks.end).size());
-}
-
 }  // namespace
 
 GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
@@ -71,6 +66,7 @@ GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
     for (const Slice& piece : owned_[rank]) {
       bug_check(piece.range.begin % kNormChunk == 0 && piece.range.end % kNormChunk == 0,
                 "gradient norm: a range that cuts a chunk");
+      if (rank == me()) first_sums_.push_back(num_own());
       for_each_piece(
           groups_[static_cast<size_t>(piece.group)], piece,
           [&](ParameterIndex index, const Placement&, Range chunks) {
@@ -80,6 +76,7 @@ GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
           });
     }
   }
+  first_sums_.push_back(num_own());
   for (size_t rank = 0; rank < nodes_.size(); ++rank) {
     for (size_t i = 0; i < nodes_[rank].size(); ++i) {
       leaves_.push_back({nodes_[rank][i], static_cast<int>(rank), i});
@@ -109,12 +106,9 @@ int64_t GradientNorm::longest() const {
   return static_cast<int64_t>(most);
 }
 
-int64_t GradientNorm::num_nodes(const Slice& owned) const {
-  int64_t count = 0;
-  for_each_piece(
-      groups_[static_cast<size_t>(owned.group)], owned,
-      [&](ParameterIndex, const Placement&, Range chunks) { count += num_subtrees(chunks); });
-  return count;
+void GradientNorm::require_all(const std::vector<ConstView>& gradients) const {
+  bug_check(gradients.size() == own().size(), "gradient norm: ", gradients.size(),
+            " gradients for ", own().size(), " ranges");
 }
 
 GradientNorm::Room GradientNorm::take_room(const ConstView& like, int64_t numel, DType dtype) {
@@ -126,8 +120,14 @@ GradientNorm::Room GradientNorm::take_room(const ConstView& like, int64_t numel,
   return room;
 }
 
-void GradientNorm::queue_sums(const Slice& owned, const ConstView& gradient, const Rooms& rooms,
-                              const View& out, StreamRef stream) {
+GradientNorm::Rooms GradientNorm::take_rooms(const ConstView& like, int64_t most) {
+  return {.chunk_sums = take_room(like, kernels::num_norm_chunks(most), DType::f64),
+          .nonfinite = take_room(like, 1, DType::i64)};
+}
+
+void GradientNorm::queue_sums(size_t i, const ConstView& gradient, const Rooms& rooms,
+                              const View& sums, StreamRef stream) {
+  const Slice& owned = own()[i];
   const View chunk_sums =
       rooms.chunk_sums.view.narrow(0, 0, kernels::num_norm_chunks(gradient.numel()));
   kernels::finite_norm({.x = host_memory(gradient),
@@ -144,59 +144,46 @@ void GradientNorm::queue_sums(const Slice& owned, const ConstView& gradient, con
           trees.push_back({origin + first, width});
         }
       });
-  kernels::chunk_tree_sum({.sums = chunk_sums, .trees = std::move(trees), .out = out}, stream);
-}
-
-GradientNorm::Queued GradientNorm::take_tier(Tier tier, std::vector<Part> parts,
-                                             const std::vector<ConstView>& gradients) {
-  int64_t most_chunks = 0;
-  for (const Part& part : parts) {
-    most_chunks = std::max(most_chunks, kernels::num_norm_chunks(gradients[part.gradient].numel()));
-  }
-  const ConstView& like = gradients[parts.front().gradient];
-  return {.parts = std::move(parts),
-          .stream = tier == Tier::pinned_host ? host_stream(context_) : context_.compute(),
-          .sums = take_room(like, longest(), DType::f64),
-          .rooms = {.chunk_sums = take_room(like, most_chunks, DType::f64),
-                    .nonfinite = take_room(like, 1, DType::i64)}};
+  kernels::chunk_tree_sum({.sums = chunk_sums,
+                           .trees = std::move(trees),
+                           .out = sums.narrow(0, sums_of(i).begin, sums_of(i).size())},
+                          stream);
 }
 
 std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& gradients) {
-  bug_check(gradients.size() == own().size(), "gradient norm: ", gradients.size(),
-            " gradients for ", own().size(), " ranges");
-  std::map<Tier, std::vector<Part>> parts;
-  std::vector<double> sums(nodes_[me()].size());
-  int64_t first = 0;
-  for (size_t i = 0; i < gradients.size(); ++i) {
-    const int64_t count = num_nodes(own()[i]);
-    parts[gradients[i].tier()].push_back({i, first, count});
-    first += count;
-  }
+  require_all(gradients);
   // The host's tier goes first: its stream waits only for work that the compute stream has by then.
   // Memory for all tiers is taken before any work is queued. It is given back after the queued work
   // was waited for.
   std::vector<Queued> queued;
-  for (auto tier = parts.rbegin(); tier != parts.rend(); ++tier) {
-    queued.push_back(take_tier(tier->first, std::move(tier->second), gradients));
+  for (const Tier tier : {Tier::pinned_host, Tier::device}) {
+    const ConstView* largest = nullptr;
+    for (const ConstView& gradient : gradients) {
+      if (gradient.tier() != tier) continue;
+      if (largest == nullptr || gradient.numel() > largest->numel()) largest = &gradient;
+    }
+    if (largest == nullptr) continue;
+    queued.push_back(
+        {.tier = tier,
+         .stream = tier == Tier::pinned_host ? host_stream(context_) : context_.compute(),
+         .sums = take_room(*largest, longest(), DType::f64),
+         .rooms = take_rooms(*largest, largest->numel())});
   }
   for (const Queued& of_tier : queued) {
     order(context_.compute(), of_tier.stream);
-    int64_t at = 0;
-    for (const Part& part : of_tier.parts) {
-      queue_sums(own()[part.gradient], gradients[part.gradient], of_tier.rooms,
-                 of_tier.sums.view.narrow(0, at, part.count), of_tier.stream);
-      at += part.count;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (gradients[i].tier() != of_tier.tier) continue;
+      queue_sums(i, gradients[i], of_tier.rooms, of_tier.sums.view, of_tier.stream);
     }
   }
+  std::vector<double> sums(nodes_[me()].size());
   for (const Queued& of_tier : queued) {
-    int64_t total = 0;
-    for (const Part& part : of_tier.parts) total += part.count;
-    std::vector<double> values(static_cast<size_t>(total));
-    download(of_tier.sums.view.narrow(0, 0, total), values.data(), of_tier.stream);
-    const double* from = values.data();
-    for (const Part& part : of_tier.parts) {
-      std::copy_n(from, part.count, sums.begin() + part.first);
-      from += part.count;
+    std::vector<double> values(sums.size());
+    download(of_tier.sums.view.narrow(0, 0, num_own()), values.data(), of_tier.stream);
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (gradients[i].tier() != of_tier.tier) continue;
+      std::copy_n(values.begin() + sums_of(i).begin, sums_of(i).size(),
+                  sums.begin() + sums_of(i).begin);
     }
   }
   return sums;
@@ -225,15 +212,9 @@ NormResult GradientNorm::measure(const std::vector<ConstView>& gradients) {
 
 void GradientNorm::expect_pieces() {
   int64_t largest = 0;
-  int64_t total = 0;
-  for (const Slice& piece : own()) {
-    largest = std::max(largest, piece.range.size());
-    first_sums_.push_back(total);
-    total += num_nodes(piece);
-  }
+  for (const Slice& piece : own()) largest = std::max(largest, piece.range.size());
   const ConstView on_device;
-  piece_rooms_ = {take_room(on_device, kernels::num_norm_chunks(largest), DType::f64),
-                  take_room(on_device, 1, DType::i64)};
+  piece_rooms_ = take_rooms(on_device, largest);
   piece_sums_ = take_room(on_device, longest(), DType::f64);
 }
 
@@ -243,8 +224,7 @@ void GradientNorm::take(const Slice& slice, const ConstView& gradient, StreamRef
   });
   bug_check(piece != own().end(), "gradient norm: a range of group ", slice.group,
             " of another rank");
-  const int64_t first = first_sums_[static_cast<size_t>(piece - own().begin())];
-  queue_sums(*piece, gradient, piece_rooms_, piece_sums_.view.narrow(0, first, num_nodes(*piece)),
+  queue_sums(static_cast<size_t>(piece - own().begin()), gradient, piece_rooms_, piece_sums_.view,
              stream);
   piece_queued_ = stream->record();
 }
@@ -338,20 +318,12 @@ NormResult GradientNorm::over_slices(const Sums& sums) const {
 }
 
 void GradientNorm::queue(const std::vector<ConstView>& gradients, const View& sums) {
-  bug_check(gradients.size() == own().size(), "gradient norm: ", gradients.size(),
-            " gradients for ", own().size(), " ranges");
-  int64_t most_chunks = 0;
-  for (const ConstView& gradient : gradients) {
-    most_chunks = std::max(most_chunks, kernels::num_norm_chunks(gradient.numel()));
-  }
-  const ConstView on_device;
-  const Rooms rooms{take_room(on_device, most_chunks, DType::f64),
-                    take_room(on_device, 1, DType::i64)};
-  int64_t done = 0;
-  for (size_t i = 0; i < own().size(); ++i) {
-    const int64_t count = num_nodes(own()[i]);
-    queue_sums(own()[i], gradients[i], rooms, sums.narrow(0, done, count), context_.compute());
-    done += count;
+  require_all(gradients);
+  int64_t most = 0;
+  for (const ConstView& gradient : gradients) most = std::max(most, gradient.numel());
+  const Rooms rooms = take_rooms(ConstView(), most);
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    queue_sums(i, gradients[i], rooms, sums, context_.compute());
   }
 }
 

@@ -116,25 +116,23 @@ class GradientNorm {
     Room chunk_sums;
     Room nonfinite;
   };
-  // An owned range, for the ranges of one tier. The sums of a tier lie side by side, so the host
-  // waits once per tier.
-  struct Part {
-    size_t gradient = 0;           // index into measure()'s gradients
-    int64_t first = 0, count = 0;  // its sums among those of the rank
-  };
+  // For ranges of at most `most` elements.
+  Rooms take_rooms(const ConstView& like, int64_t most);
+  // The ranges of one tier. The host waits once for all of them.
   struct Queued {
-    std::vector<Part> parts;
+    Tier tier;
     StreamRef stream;
     // Kept until the stream was waited for. There is room for the sums of any rank: all ranks then
     // take the same memory.
     Room sums;
     Rooms rooms;
   };
-  Queued take_tier(Tier tier, std::vector<Part> parts, const std::vector<ConstView>& gradients);
-  // Queues the sums of all subtrees of `owned` to `out`, side by side. `gradient`: the values of
-  // `owned`.
-  void queue_sums(const Slice& owned, const ConstView& gradient, const Rooms& rooms,
-                  const View& out, StreamRef stream);
+  // The sums of this rank's i-th range, among all of this rank's sums.
+  Range sums_of(size_t i) const { return {first_sums_[i], first_sums_[i + 1]}; }
+  // Queues the sums of the subtrees of this rank's i-th range to their place in `sums`. `gradient`:
+  // the values of the range.
+  void queue_sums(size_t i, const ConstView& gradient, const Rooms& rooms, const View& sums,
+                  StreamRef stream);
   std::vector<double> measure_own(const std::vector<ConstView>& gradients);
   std::vector<std::vector<double>> exchange(const std::vector<double>& own);
   // Sums of squares of whole parameters of the model, by their order.
@@ -153,11 +151,13 @@ class GradientNorm {
 
   size_t me() const { return is_spread() ? static_cast<size_t>(communicator_.rank()) : 0; }
   const std::vector<Slice>& own() const { return owned_[me()]; }
-  int64_t num_nodes(const Slice& owned) const;
+  // InternalError unless there is a gradient for each range of this rank.
+  void require_all(const std::vector<ConstView>& gradients) const;
 
   const std::vector<ShardGroup>& groups_;
   std::vector<std::vector<Slice>> owned_;
   std::vector<std::vector<Node>> nodes_;  // by rank, in the order of measure_own's result
+  std::vector<int64_t> first_sums_;       // sums_of()
   std::vector<Leaf> leaves_;
   comm::Communicator& communicator_;
   Context& context_;
@@ -165,8 +165,7 @@ class GradientNorm {
   std::unordered_map<const autograd::Parameter*, size_t> order_;  // in peers_.parameters
   Rooms piece_rooms_;                                             // empty before expect_pieces()
   Room piece_sums_;
-  Event piece_queued_;               // behind the last take()
-  std::vector<int64_t> first_sums_;  // by own range: its first sum in piece_sums_
+  Event piece_queued_;  // behind the last take()
 };
 
 }  // namespace zinc::zero

@@ -1,11 +1,11 @@
-#include "zero/tiers/input_places.h"
+#include "offload/input_places.h"
 
 #include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
 
-namespace zinc::zero {
+namespace zinc::offload {
 
 // A row of places in one block.
 struct InputPlaces::Row {
@@ -49,4 +49,4 @@ InputPlaces::Place InputPlaces::place_in(const std::shared_ptr<Row>& row) {
   return {data, std::shared_ptr<void>(data, [row, index](void*) { row->free.push_back(index); })};
 }
 
-}  // namespace zinc::zero
+}  // namespace zinc::offload

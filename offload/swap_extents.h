@@ -1,4 +1,4 @@
-// zero/tiers/swap_extents.h: a swap space whose bytes the allocator counts. On a meta device
+// offload/swap_extents.h: a swap space whose bytes the allocator counts. On a meta device
 // nothing is opened, moved or written; bytes are counted all the same.
 #pragma once
 
@@ -12,21 +12,19 @@
 #include "core/context.h"
 #include "offload/storage.h"
 #include "offload/swap_space.h"
-#include "zero/engine_config.h"
-#include "zero/tiers/swap_traffic.h"
+#include "offload/swap_traffic.h"
 
-namespace zinc::zero {
+namespace zinc::offload {
 
+// What all swap spaces of a run have in common.
 struct SwapSettings {
   std::string directory;
-  offload::StorageOptions storage;
+  StorageOptions storage;
   bool verify = true;
-  offload::SwapClock* clock = nullptr;  // null: nothing is timed
-  std::function<std::unique_ptr<offload::Storage>(const offload::StorageOptions&)> make_storage =
+  SwapClock* clock = nullptr;  // null: nothing is timed
+  std::function<std::unique_ptr<Storage>(const StorageOptions&)> make_storage =
       offload::make_storage;
 };
-SwapSettings swap_settings(const EngineConfig& config, const OffloadConfig& offload,
-                           offload::SwapClock* clock);
 
 // `bytes`, rounded up to whole pages, the unit of a direct transfer.
 int64_t whole_pages(int64_t bytes);
@@ -45,15 +43,13 @@ class SwapExtents {
   int64_t bytes_of(size_t extent) const { return extent_bytes_[extent]; }
   // Starts to read an extent into `memory`, or to write it from there. `memory`: at least
   // bytes_of(extent) bytes of host memory, untouched by other work until the caller has waited for
-  // the transfer. `name` is for the trace and messages. See offload::SwapSpace.
-  offload::SwapSpace::Transfer start_read(size_t extent, const Block& memory,
-                                          std::string_view name);
-  offload::SwapSpace::Transfer start_write(size_t extent, const Block& memory,
-                                           std::string_view name);
+  // the transfer. `name` is for the trace and messages. See SwapSpace.
+  SwapSpace::Transfer start_read(size_t extent, const Block& memory, std::string_view name);
+  SwapSpace::Transfer start_write(size_t extent, const Block& memory, std::string_view name);
 
   // As SwapSpace::stored() and SwapSpace::read_beside(). Nothing happens on a meta device.
-  offload::SwapSpace::Stored stored(size_t extent) const;
-  void read_beside(const offload::SwapSpace::Stored& stored, const Block& memory) const;
+  SwapSpace::Stored stored(size_t extent) const;
+  void read_beside(const SwapSpace::Stored& stored, const Block& memory) const;
 
   // Bytes of the transfers that were waited for. On a meta device: of those that were started.
   SwapTraffic traffic() const;
@@ -64,8 +60,8 @@ class SwapExtents {
   std::vector<int64_t> extent_bytes_;
   int64_t bytes_ = 0;
   SwapTraffic planned_;
-  std::unique_ptr<offload::Storage> storage_;
-  std::unique_ptr<offload::SwapSpace> space_;  // null on a meta device
+  std::unique_ptr<Storage> storage_;
+  std::unique_ptr<SwapSpace> space_;  // null on a meta device
 };
 
-}  // namespace zinc::zero
+}  // namespace zinc::offload

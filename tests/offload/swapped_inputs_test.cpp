@@ -1,5 +1,5 @@
 // Saved inputs on NVMe: which of them move, whatever the order of use, and what disks do to them.
-#include "zero/tiers/swapped_inputs.h"
+#include "offload/swapped_inputs.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@
 #include "tests/offload/faulty_queue.h"
 #include "tests/offload/swap_folder.h"
 
-namespace zinc::zero {
+namespace zinc::offload {
 namespace swapped_inputs_test {
 
 constexpr int64_t kBytes = 5000;  // two pages
@@ -32,21 +32,20 @@ class Passes {
  public:
   using Input = SwappedInputs::Input;
 
-  Passes(int64_t count, int64_t num_buffers, int64_t side_by_side = 1,
-         const offload::Faults& faults = {})
+  Passes(int64_t count, int64_t num_buffers, int64_t side_by_side = 1, const Faults& faults = {})
       : inputs_(std::make_shared<SwappedInputs>(
-            context_,
-            SwappedInputsOptions{.swap = {.directory = folder_.path(),
-                                          .storage = {.block_size = 4096},
-                                          .make_storage =
-                                              [faults](const offload::StorageOptions& options) {
-                                                return offload::make_faulty_storage(
-                                                    options, [faults] { return faults; }, true);
-                                              }},
-                                 .bytes = kBytes,
-                                 .count = count,
-                                 .side_by_side = side_by_side,
-                                 .num_buffers = num_buffers})) {}
+            context_, SwappedInputsOptions{.swap = {.directory = folder_.path(),
+                                                    .storage = {.block_size = 4096},
+                                                    .make_storage =
+                                                        [faults](const StorageOptions& options) {
+                                                          return make_faulty_storage(
+                                                              options, [faults] { return faults; },
+                                                              true);
+                                                        }},
+                                           .bytes = kBytes,
+                                           .count = count,
+                                           .side_by_side = side_by_side,
+                                           .num_buffers = num_buffers})) {}
 
   std::unique_ptr<Input> save(int value, uint64_t micro_batch = 0) {
     context_.random().set_position(0, micro_batch);
@@ -80,7 +79,7 @@ class Passes {
   }
 
  private:
-  offload::SwapFolder folder_;
+  SwapFolder folder_;
   Context context_{ContextOptions{}};
   std::shared_ptr<SwappedInputs> inputs_;
   SwapTraffic before_;
@@ -213,11 +212,9 @@ TEST(SwappedInputs, OutliveTheEngine_ButCannotBeBroughtThen) {
 }
 
 // A fault of every transfer of one kind while `*on` holds.
-offload::Faults faults_of(offload::IoKind kind, offload::Fate fate,
-                          const std::shared_ptr<std::atomic<bool>>& on) {
-  return {.fate = [=](const offload::BlockIo& io) {
-    return *on && io.kind == kind ? fate : offload::Fate{};
-  }};
+Faults faults_of(offload::IoKind kind, Fate fate, const std::shared_ptr<std::atomic<bool>>& on) {
+  return {
+      .fate = [=](const offload::BlockIo& io) { return *on && io.kind == kind ? fate : Fate{}; }};
 }
 
 // After it the next pass finds everything as it should be.
@@ -231,8 +228,7 @@ void expect_a_right_pass(Passes& passes, int count) {
 
 TEST(SwappedInputs, AWriteThatFails_IsAnErrorOfTheForwardPass) {
   const auto on = std::make_shared<std::atomic<bool>>(true);
-  Passes passes(6, 2, 1,
-                faults_of(offload::IoKind::write, {offload::Fate::Kind::answer, -EIO}, on));
+  Passes passes(6, 2, 1, faults_of(offload::IoKind::write, {Fate::Kind::answer, -EIO}, on));
   const IoError error = offload::io_error_of([&] { passes.save_all(6); });
   EXPECT_EQ(error.error_number(), EIO);
   EXPECT_TRUE(passes.inputs().is_unused());
@@ -246,8 +242,7 @@ TEST(SwappedInputs, AWriteThatFails_IsAnErrorOfTheForwardPass) {
 }
 
 TEST(SwappedInputs, AReadThatFails_IsAnErrorOfBackward) {
-  for (const offload::Fate fate : {offload::Fate{offload::Fate::Kind::answer, -EIO},
-                                   offload::Fate{offload::Fate::Kind::flip_bit, 4321}}) {
+  for (const Fate fate : {Fate{Fate::Kind::answer, -EIO}, Fate{Fate::Kind::flip_bit, 4321}}) {
     const auto on = std::make_shared<std::atomic<bool>>(true);
     Passes passes(6, 2, 1, faults_of(offload::IoKind::read, fate, on));
     {
@@ -271,9 +266,9 @@ TEST(SwappedInputs, OnABadDisk_AreRightOrAnIoError) {
   for (uint32_t seed = 1; seed <= 20; ++seed) {
     const auto random = std::make_shared<std::mt19937>(seed);
     const auto on = std::make_shared<std::atomic<bool>>(true);
-    const offload::Faults faults{.fate = [=](const offload::BlockIo&) -> offload::Fate {
+    const Faults faults{.fate = [=](const offload::BlockIo&) -> Fate {
       if (!*on || (*random)() % 12 != 0) return {};
-      using Kind = offload::Fate::Kind;
+      using Kind = Fate::Kind;
       switch ((*random)() % 5) {
         case 0:
           return {Kind::answer, -EIO};
@@ -302,4 +297,4 @@ TEST(SwappedInputs, OnABadDisk_AreRightOrAnIoError) {
 }
 
 }  // namespace swapped_inputs_test
-}  // namespace zinc::zero
+}  // namespace zinc::offload

@@ -1,4 +1,4 @@
-// zero/trace/step_trace.h: the step, its phases and its memory in the trace.
+// core/trace_marks.h: what the issuing thread writes into the trace: marks, phases, steps, memory.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include "core/context.h"
 #include "core/trace.h"
 
-namespace zinc::zero {
+namespace zinc {
 
 // Records an event of no length, now, on the lane of the issuing thread. Does nothing without a
 // recorder.
@@ -43,4 +43,4 @@ class StepTrace {
   int64_t begin_ns_ = 0;
 };
 
-}  // namespace zinc::zero
+}  // namespace zinc

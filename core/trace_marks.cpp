@@ -1,10 +1,10 @@
-#include "zero/trace/step_trace.h"
+#include "core/trace_marks.h"
 
 #include <string>
 
 #include "core/error.h"
 
-namespace zinc::zero {
+namespace zinc {
 
 void trace_mark(TraceRecorder* recorder, TraceKind kind, std::string_view name,
                 int64_t bytes) noexcept {
@@ -69,4 +69,4 @@ void StepTrace::end(Context& context, int64_t step) {
   begin_ns_ = 0;
 }
 
-}  // namespace zinc::zero
+}  // namespace zinc

@@ -1,4 +1,4 @@
-// zero/tiers/input_places.h: allocates memory for the saved inputs of recomputation.
+// offload/input_places.h: allocates memory for the saved inputs of recomputation.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "core/context.h"
 
-namespace zinc::zero {
+namespace zinc::offload {
 
 class InputPlaces {
  public:
@@ -38,4 +38,4 @@ class InputPlaces {
   std::vector<std::shared_ptr<Row>> rows_;
 };
 
-}  // namespace zinc::zero
+}  // namespace zinc::offload

@@ -1,4 +1,4 @@
-// zero/tiers/swapped_inputs.h: keeps saved inputs of one size in swap space, with a few buffers in
+// offload/swapped_inputs.h: keeps saved inputs of one size in swap space, with a few buffers in
 // host memory.
 //
 // Note [Inputs on NVMe]
@@ -7,8 +7,8 @@
 // buffers or being read into them.
 //
 // The order of use is predicted from the order of saving. Within one micro-batch, the input saved
-// last is used first. With micro-batches side by side (parallel/vertical_passes.h), the last stage
-// is used first, and its micro-batches in their forward order.
+// last is used first. Where a model's stages take micro-batches side by side, the last stage is
+// used first, and its micro-batches in their forward order.
 //
 // An input stays in its buffer, and is never written, if the prediction says that its use comes
 // before the buffer is needed again. With one micro-batch at a time, these are the last
@@ -27,9 +27,9 @@
 
 #include "core/context.h"
 #include "core/stream.h"
-#include "zero/tiers/swap_extents.h"
+#include "offload/swap_extents.h"
 
-namespace zinc::zero {
+namespace zinc::offload {
 
 struct SwappedInputsOptions {
   SwapSettings swap;
@@ -101,11 +101,11 @@ class SwappedInputs : public std::enable_shared_from_this<SwappedInputs> {
   struct Buffer {
     Block memory;
     Input* holds = nullptr;
-    Event filled;                             // behind the copy-out stream's copy to this buffer
-    Event left;                               // behind the copy-in stream's copy from this buffer
-    std::optional<size_t> extent{};           // of the transfer
-    bool is_read = false;                     // the transfer is a read, not a write
-    offload::SwapSpace::Transfer transfer{};  // destroyed first: last member
+    Event filled;                    // behind the copy-out stream's copy to this buffer
+    Event left;                      // behind the copy-in stream's copy from this buffer
+    std::optional<size_t> extent{};  // of the transfer
+    bool is_read = false;            // the transfer is a read, not a write
+    SwapSpace::Transfer transfer{};  // destroyed first: last member
   };
 
   const void* bring(Input& input);
@@ -134,4 +134,4 @@ class SwappedInputs : public std::enable_shared_from_this<SwappedInputs> {
   std::vector<Buffer> buffers_;       // never resized before close(): inputs point into it
 };
 
-}  // namespace zinc::zero
+}  // namespace zinc::offload

@@ -1,4 +1,4 @@
-#include "zero/tiers/swapped_inputs.h"
+#include "offload/swapped_inputs.h"
 
 #include <algorithm>
 #include <set>
@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 
-namespace zinc::zero {
+namespace zinc::offload {
 
 void* SwappedInputs::Input::data() const { return buffer_->memory.data(); }
 
@@ -197,4 +197,4 @@ void SwappedInputs::hold(Input& input, Buffer& buffer) {
   buffer.holds = &input;
 }
 
-}  // namespace zinc::zero
+}  // namespace zinc::offload

@@ -1,5 +1,5 @@
-// zero/group/segment_collectives.h: collectives over the segments of an arena, in buckets and in
-// the dtype of the wire.
+// comm/bucketed_collectives.h: collectives over long arrays, in buckets and in the dtype of the
+// wire.
 //
 // A segment [world * n] holds the shards [n] of all ranks, one after the other. A segment longer
 // than a bucket travels in pieces: elements [o, o + l) of every shard, packed side by side. Sums
@@ -12,7 +12,7 @@
 #include "comm/communicator.h"
 #include "core/context.h"
 
-namespace zinc::zero {
+namespace zinc::comm {
 
 struct WireOptions {
   DType dtype = DType::f32;            // of sums on the wire; gathers keep their dtype
@@ -20,21 +20,20 @@ struct WireOptions {
   double divisor = 1.0;                // of sums: values are divided before they travel
 };
 
-class SegmentCollectives {
+class BucketedCollectives {
  public:
-  SegmentCollectives(comm::Communicator& communicator, Context& context, const WireOptions& options)
+  BucketedCollectives(Communicator& communicator, Context& context, const WireOptions& options)
       : communicator_(communicator), context_(context), options_(options) {}
 
   // shard = the sum over ranks of this rank's part of `segment`; with `accumulate`, shard += that
   // sum. `segment` [world * n] is not changed, but `shard` [n] may be this rank's own place in it.
   // Any float dtypes.
-  comm::Work reduce_scatter(const View& segment, const View& shard, bool accumulate,
-                            StreamRef stream);
+  Work reduce_scatter(const View& segment, const View& shard, bool accumulate, StreamRef stream);
   // segment [world * n] = the shards [n] of all ranks. `shard` may be this rank's own place in
   // `segment`. One dtype.
-  comm::Work all_gather(const View& shard, const View& segment, StreamRef stream);
+  Work all_gather(const View& shard, const View& segment, StreamRef stream);
   // values [n] = the sum of `values` over ranks. n is a multiple of the world size.
-  comm::Work all_reduce(const View& values, StreamRef stream);
+  Work all_reduce(const View& values, StreamRef stream);
 
  private:
   struct Temporary {
@@ -42,16 +41,16 @@ class SegmentCollectives {
     View view;
   };
   Temporary take(int64_t numel, DType dtype, StreamRef stream);
-  Temporary workspace(comm::Collective collective, const View& view, StreamRef stream);
+  Temporary workspace(Collective collective, const View& view, StreamRef stream);
   int64_t piece_numel(int64_t shard_numel) const;
   // Copy elements [begin, begin + length) of every shard between the segment and a packed buffer.
   void pack(const View& segment, int64_t begin, const View& packed, StreamRef stream);
   void unpack(const View& packed, const View& segment, int64_t begin, StreamRef stream);
-  comm::Work reduce_piece(const View& values, const View& out, bool accumulate, StreamRef stream);
+  Work reduce_piece(const View& values, const View& out, bool accumulate, StreamRef stream);
 
-  comm::Communicator& communicator_;
+  Communicator& communicator_;
   Context& context_;
   WireOptions options_;
 };
 
-}  // namespace zinc::zero
+}  // namespace zinc::comm

@@ -1,11 +1,11 @@
-#include "zero/tiers/input_places.h"
+#include "offload/input_places.h"
 
 #include <gtest/gtest.h>
 
 #include <cstddef>
 #include <vector>
 
-namespace zinc::zero {
+namespace zinc::offload {
 namespace input_places_test {
 
 constexpr int64_t kBytes = 1000;  // places begin at multiples of 256
@@ -82,4 +82,4 @@ TEST(InputPlaces, WithoutANumber_AreBlocksOfTheirOwn) {
 }
 
 }  // namespace input_places_test
-}  // namespace zinc::zero
+}  // namespace zinc::offload

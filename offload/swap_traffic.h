@@ -1,15 +1,15 @@
-// zero/tiers/swap_traffic.h: how many bytes a rank has moved between host memory and the disk, and
+// offload/swap_traffic.h: how many bytes a rank has moved between host memory and the disk, and
 // how long that took.
 #pragma once
 
 #include <cstdint>
 
-namespace zinc::zero {
+namespace zinc::offload {
 
 struct SwapTraffic {
   int64_t bytes_read = 0;
   int64_t bytes_written = 0;
-  // As offload::SwapClock counts; both 0 on a meta device.
+  // As SwapClock counts; both 0 on a meta device.
   int64_t busy_ns = 0;
   int64_t stall_ns = 0;
 
@@ -27,4 +27,4 @@ struct SwapTraffic {
   }
 };
 
-}  // namespace zinc::zero
+}  // namespace zinc::offload

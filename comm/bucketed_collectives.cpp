@@ -1,4 +1,4 @@
-#include "zero/group/segment_collectives.h"
+#include "comm/bucketed_collectives.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,12 +7,17 @@
 #include "kernels/accumulate.h"
 #include "kernels/copy.h"
 #include "kernels/scale.h"
-#include "zero/layout/shard_group.h"
 
-namespace zinc::zero {
+namespace zinc::comm {
+namespace {
 
-SegmentCollectives::Temporary SegmentCollectives::take(int64_t numel, DType dtype,
-                                                       StreamRef stream) {
+// Elements: a piece of a shard begins at a multiple of it, on a whole page in f32.
+constexpr int64_t kPieceUnit = 1024;
+
+}  // namespace
+
+BucketedCollectives::Temporary BucketedCollectives::take(int64_t numel, DType dtype,
+                                                         StreamRef stream) {
   Temporary temporary;
   temporary.block = context_.allocator().allocate(numel * size_of(dtype), Tier::device,
                                                   Label::communication, stream);
@@ -20,20 +25,20 @@ SegmentCollectives::Temporary SegmentCollectives::take(int64_t numel, DType dtyp
   return temporary;
 }
 
-SegmentCollectives::Temporary SegmentCollectives::workspace(comm::Collective collective,
-                                                            const View& view, StreamRef stream) {
+BucketedCollectives::Temporary BucketedCollectives::workspace(Collective collective,
+                                                              const View& view, StreamRef stream) {
   return take(communicator_.workspace_bytes(collective, view.bytes(), view.dtype()), DType::u8,
               stream);
 }
 
 // Elements of each shard that one collective carries.
-int64_t SegmentCollectives::piece_numel(int64_t shard_numel) const {
+int64_t BucketedCollectives::piece_numel(int64_t shard_numel) const {
   const int64_t share = options_.bucket_numel / communicator_.size();
-  return std::min(shard_numel, std::max<int64_t>(share / kNormChunk, 1) * kNormChunk);
+  return std::min(shard_numel, std::max<int64_t>(share / kPieceUnit, 1) * kPieceUnit);
 }
 
-void SegmentCollectives::pack(const View& segment, int64_t begin, const View& packed,
-                              StreamRef stream) {
+void BucketedCollectives::pack(const View& segment, int64_t begin, const View& packed,
+                               StreamRef stream) {
   const int64_t world = communicator_.size();
   const int64_t shard = segment.numel() / world;
   const int64_t length = packed.numel() / world;
@@ -42,8 +47,8 @@ void SegmentCollectives::pack(const View& segment, int64_t begin, const View& pa
                 stream);
 }
 
-void SegmentCollectives::unpack(const View& packed, const View& segment, int64_t begin,
-                                StreamRef stream) {
+void BucketedCollectives::unpack(const View& packed, const View& segment, int64_t begin,
+                                 StreamRef stream) {
   const int64_t world = communicator_.size();
   const int64_t shard = segment.numel() / world;
   const int64_t length = packed.numel() / world;
@@ -52,9 +57,9 @@ void SegmentCollectives::unpack(const View& packed, const View& segment, int64_t
                 stream);
 }
 
-comm::Work SegmentCollectives::reduce_piece(const View& values, const View& out, bool accumulate,
-                                            StreamRef stream) {
-  Temporary room = workspace(comm::Collective::reduce_scatter, values, stream);
+Work BucketedCollectives::reduce_piece(const View& values, const View& out, bool accumulate,
+                                       StreamRef stream) {
+  Temporary room = workspace(Collective::reduce_scatter, values, stream);
   if (out.dtype() == values.dtype() || out.dtype() == DType::f32) {
     return communicator_.reduce_scatter(
         {.in = values, .out = out, .accumulate = accumulate, .workspace = room.view}, stream);
@@ -62,16 +67,16 @@ comm::Work SegmentCollectives::reduce_piece(const View& values, const View& out,
   Temporary sum = take(out.numel(), values.dtype(), stream);
   communicator_.reduce_scatter({.in = values, .out = sum.view, .workspace = room.view}, stream);
   kernels::accumulate({.x = sum.view, .accumulator = out, .overwrite = !accumulate}, stream);
-  return comm::Work(stream->record());
+  return Work(stream->record());
 }
 
-comm::Work SegmentCollectives::reduce_scatter(const View& segment, const View& shard,
-                                              bool accumulate, StreamRef stream) {
+Work BucketedCollectives::reduce_scatter(const View& segment, const View& shard, bool accumulate,
+                                         StreamRef stream) {
   const int64_t world = communicator_.size();
   bug_check(segment.numel() == world * shard.numel(), "reduce_scatter: ", segment.shape(), " to ",
             shard.shape(), " in a world of ", world);
   const int64_t piece = piece_numel(shard.numel());
-  comm::Work work;
+  Work work;
   for (int64_t begin = 0; begin < shard.numel(); begin += piece) {
     const int64_t length = std::min(piece, shard.numel() - begin);
     View values = segment;
@@ -90,8 +95,7 @@ comm::Work SegmentCollectives::reduce_scatter(const View& segment, const View& s
   return work;
 }
 
-comm::Work SegmentCollectives::all_gather(const View& shard, const View& segment,
-                                          StreamRef stream) {
+Work BucketedCollectives::all_gather(const View& shard, const View& segment, StreamRef stream) {
   const int64_t world = communicator_.size();
   const int64_t piece = piece_numel(shard.numel());
   if (piece == shard.numel()) {
@@ -103,13 +107,13 @@ comm::Work SegmentCollectives::all_gather(const View& shard, const View& segment
     communicator_.all_gather({.shard = shard.narrow(0, begin, length), .out = packed.view}, stream);
     unpack(packed.view, segment, begin, stream);
   }
-  return comm::Work(stream->record());
+  return Work(stream->record());
 }
 
-comm::Work SegmentCollectives::all_reduce(const View& values, StreamRef stream) {
+Work BucketedCollectives::all_reduce(const View& values, StreamRef stream) {
   const int64_t world = communicator_.size();
   const int64_t piece = piece_numel(values.numel() / world) * world;
-  comm::Work work;
+  Work work;
   for (int64_t begin = 0; begin < values.numel(); begin += piece) {
     const View kept = values.narrow(0, begin, std::min(piece, values.numel() - begin));
     View wire = kept;
@@ -122,14 +126,14 @@ comm::Work SegmentCollectives::all_reduce(const View& values, StreamRef stream) 
         kernels::scale({.x = wire, .factor = 1.0 / options_.divisor, .y = wire}, stream);
       }
     }
-    Temporary space = workspace(comm::Collective::all_reduce, wire, stream);
+    Temporary space = workspace(Collective::all_reduce, wire, stream);
     work = communicator_.all_reduce({.inout = wire, .workspace = space.view}, stream);
     if (room.block) {
       kernels::copy({.x = wire, .y = kept}, stream);
-      work = comm::Work(stream->record());
+      work = Work(stream->record());
     }
   }
   return work;
 }
 
-}  // namespace zinc::zero
+}  // namespace zinc::comm
