@@ -118,6 +118,7 @@ using zero::StepResult;
 
 // --- what a step does, and passes over it: zero/program/program.h, zero/program/pass.h
 using zero::Body;
+using zero::ByGroup;
 using zero::EventKind;
 using zero::Op;
 using zero::OpKind;

@@ -19,16 +19,15 @@ namespace {
 // Moves each gather up: right behind the use for which the group `distance` gathers before it was
 // gathered. So at most `distance` groups are on their way beside compute.
 void gather_ahead(const std::vector<zinc::Place*>& timeline, size_t distance, size_t num_groups) {
-  std::vector<size_t> due;                       // places of the uses that gathers are for
-  std::vector<size_t> free_from(num_groups, 0);  // by group: from here on it may be gathered
+  std::vector<size_t> due;                         // places of the uses that gathers are for
+  zinc::ByGroup<size_t> free_from(num_groups, 0);  // from here on it may be gathered
   for (size_t at = 0; at < timeline.size(); ++at) {
     const std::vector<zinc::Op> ahead = timeline[at]->before;
     for (const zinc::Op& op : ahead) {
-      const auto group = static_cast<size_t>(op.group);
-      if (op.kind == zinc::OpKind::publish) free_from[group] = at;
+      if (op.kind == zinc::OpKind::publish) free_from[op.group] = at;
       if (op.kind != zinc::OpKind::gather) continue;
       size_t place = due.size() < distance ? 0 : due[due.size() - distance];
-      place = std::max(place, free_from[group]);
+      place = std::max(place, free_from[op.group]);
       while (place > 0 && timeline[place]->event.kind != zinc::EventKind::use) ++place;
       due.push_back(at);
       if (place >= at) continue;  // it stays where it is
@@ -37,7 +36,7 @@ void gather_ahead(const std::vector<zinc::Place*>& timeline, size_t distance, si
     }
     for (const zinc::Op& op : timeline[at]->after) {
       const bool frees = op.kind == zinc::OpKind::release || op.kind == zinc::OpKind::publish;
-      if (frees) free_from[static_cast<size_t>(op.group)] = at;
+      if (frees) free_from[op.group] = at;
     }
   }
 }

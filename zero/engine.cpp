@@ -33,9 +33,7 @@
 #include "zero/update/update_rules.h"
 #include "zero/update/whole_step.h"
 #include "zero/values/engine_values.h"
-#include "zero/values/own_values.h"
-#include "zero/values/resident_values.h"
-#include "zero/values/values_at_end.h"
+#include "zero/values/model_values.h"
 
 namespace zinc::zero {
 
@@ -178,8 +176,8 @@ std::unique_ptr<parallel::PipelineCut> prepare_model(nn::Model& model, const Eng
 }
 
 // Of what this rank has of the model.
-std::vector<ShardGroup> groups_of(nn::Model& model, const EngineConfig& config, int world,
-                                  const parallel::PipelineCut* cut) {
+ShardGroups groups_of(nn::Model& model, const EngineConfig& config, int world,
+                      const parallel::PipelineCut* cut) {
   if (cut == nullptr) {
     return make_shard_groups(model, world, config.zero.param_persistence_threshold);
   }
@@ -189,10 +187,9 @@ std::vector<ShardGroup> groups_of(nn::Model& model, const EngineConfig& config, 
 }
 
 // The program of a step as configured, with a client's passes.
-StepProgram plan_step(nn::Model& model, const std::vector<ShardGroup>& groups,
-                      const EngineConfig& config, const ExampleBatch& example,
-                      const Context& context, const EngineOptions& options,
-                      parallel::PipelineCut* cut) {
+StepProgram plan_step(nn::Model& model, const ShardGroups& groups, const EngineConfig& config,
+                      const ExampleBatch& example, const Context& context,
+                      const EngineOptions& options, parallel::PipelineCut* cut) {
   const autograd::RemakeScope remakes(config.recompute.selective);
   StepPolicy policy = choose_policy(config, groups, context.device(), options.dynamic_model);
   if (cut != nullptr) {
@@ -380,7 +377,7 @@ class Engine::Impl {
   ChosenKernels kernels_;
   const ExampleBatch example_;
   const std::unique_ptr<parallel::PipelineCut> cut_;  // null: this rank has all of the model
-  std::vector<ShardGroup> groups_;
+  ShardGroups groups_;
   StepProgram program_;
   UpdateRules rules_;
   bool agreed_;
@@ -512,11 +509,10 @@ void Engine::set_learning_rate(std::optional<double> value) {
   impl_->step_.learning_rates().set_lr(value);
 }
 EngineUsage Engine::usage() const {
-  EngineUsage usage{
-      .swap = impl_->strategy_.swap_traffic() + impl_->passes_.traffic(),
-      .own = own_bytes(impl_->groups_, impl_->world_.size(), impl_->optimizer_->num_states()),
-      .values_set = impl_->values_.num_set(),
-      .can_hold_own = impl_->values_.can_hold()};
+  EngineUsage usage{.swap = impl_->strategy_.swap_traffic() + impl_->passes_.traffic(),
+                    .own = impl_->values_.own_bytes(),
+                    .values_set = impl_->values_.num_set(),
+                    .can_hold_own = impl_->values_.can_hold()};
   if (const RecordedPasses* const recorded = impl_->recorded_.get(); recorded != nullptr) {
     usage.graphs = {.recorded = recorded->num_recorded(),
                     .launched = recorded->num_launched(),

@@ -1,5 +1,6 @@
 #include "zero/engine_config.h"
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -9,15 +10,8 @@
 namespace zinc::zero {
 
 std::string_view name_of(Determinism value) {
-  switch (value) {
-    case Determinism::run:
-      return "run";
-    case Determinism::world:
-      return "world";
-    case Determinism::mesh:
-      return "mesh";
-  }
-  return "?";
+  static constexpr std::array<std::string_view, 3> kNames{"run", "world", "mesh"};
+  return kNames[static_cast<size_t>(value)];
 }
 
 std::string_view name_of(ReduceSchedule value) {
@@ -33,15 +27,8 @@ std::string_view name_of(LossReduction value) {
 }
 
 std::string_view name_of(OffloadDevice value) {
-  switch (value) {
-    case OffloadDevice::none:
-      return "none";
-    case OffloadDevice::cpu:
-      return "cpu";
-    case OffloadDevice::nvme:
-      return "nvme";
-  }
-  return "?";
+  static constexpr std::array<std::string_view, 3> kNames{"none", "cpu", "nvme"};
+  return kNames[static_cast<size_t>(value)];
 }
 
 std::string_view name_of(OffloadStep value) {

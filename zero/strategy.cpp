@@ -147,7 +147,7 @@ bool updates_beside_passes(const EngineConfig& config, Device device, bool dynam
 
 // See Note [Updates during backward]. A frozen part of a group may be gathered after the group's
 // gradients are complete: then nothing begins early.
-bool may_update_during_backward(const EngineConfig& config, const std::vector<ShardGroup>& groups) {
+bool may_update_during_backward(const EngineConfig& config, const ShardGroups& groups) {
   const auto frozen = [](const Segment& segment) { return !is_trained(segment.kind); };
   const bool has_frozen = std::any_of(groups.begin(), groups.end(), [&](const ShardGroup& group) {
     return std::any_of(group.segments().begin(), group.segments().end(), frozen);
@@ -163,8 +163,8 @@ constexpr size_t kGroupsAhead = 2;
 
 }  // namespace
 
-StepPolicy choose_policy(const EngineConfig& config, const std::vector<ShardGroup>& groups,
-                         Device device, bool dynamic_model) {
+StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, Device device,
+                         bool dynamic_model) {
   const ZeroConfig& zero = config.zero;
   StepPolicy policy{
       .shards_parameters = zero.stage == 3,

@@ -44,11 +44,11 @@ struct Strategy {
 
 // What the configuration asks of the order of a step: which passes make its program, and which of
 // the ways below an update takes. The one place that decides it.
-StepPolicy choose_policy(const EngineConfig& config, const std::vector<ShardGroup>& groups,
-                         Device device, bool dynamic_model);
+StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, Device device,
+                         bool dynamic_model);
 
 struct StrategyInputs {
-  const std::vector<ShardGroup>& groups;
+  const ShardGroups& groups;
   const StepProgram& program;
   comm::Communicator& communicator;
   Context& context;

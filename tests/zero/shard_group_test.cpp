@@ -25,9 +25,9 @@ struct Model : nn::Module {
   nn::Parameter gamma{*this, "gamma", {30}, autograd::Initializer::ones()};
 };
 
-int64_t count(const std::vector<ShardGroup>& groups, const Segment& segment, int group) {
+int64_t count(const ShardGroups& groups, const Segment& segment, int group) {
   int64_t elements = 0;
-  for (const Placement& placement : groups[static_cast<size_t>(group)].placements()) {
+  for (const Placement& placement : groups[group].placements()) {
     if (placement.segment == segment.kind) elements += placement.parameter->numel();
   }
   return elements;

@@ -10,13 +10,13 @@
 namespace zinc::zero {
 namespace state_split_test {
 
-int64_t owned(const std::vector<ShardGroup>& groups, int world) {
+int64_t owned(const ShardGroups& groups, int world) {
   int64_t numel = 0;
   for (const ShardGroup& group : groups) numel += group.trained_numel() / world;
   return numel;
 }
 
-int64_t in_tier(const StateSplit& split, const std::vector<ShardGroup>& groups, Tier tier) {
+int64_t in_tier(const StateSplit& split, const ShardGroups& groups, Tier tier) {
   int64_t numel = 0;
   for (const ShardGroup& group : groups) numel += split.numel(group, tier);
   return numel;

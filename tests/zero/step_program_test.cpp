@@ -59,7 +59,7 @@ class Recorded {
     }
     return "";
   }
-  const std::vector<ShardGroup>& groups() const { return groups_; }
+  const ShardGroups& groups() const { return groups_; }
   int64_t largest_group() const {
     int64_t largest = 0;
     for (const ShardGroup& group : groups_) largest = std::max(largest, group.gathered_numel());
@@ -67,7 +67,7 @@ class Recorded {
   }
 
  private:
-  static std::vector<ShardGroup> groups_of(nn::Model& model, const char* frozen) {
+  static ShardGroups groups_of(nn::Model& model, const char* frozen) {
     if (frozen != nullptr) model.freeze(frozen);
     return make_shard_groups(model, 4, 0);
   }
@@ -75,7 +75,7 @@ class Recorded {
   Context context_{{.num_threads = 1}};
   ContextScope scope_;
   nn::Gpt2 model_{test::tiny_config()};
-  std::vector<ShardGroup> groups_;
+  ShardGroups groups_;
 };
 
 constexpr MicroBatchKind kOnly{.first = true, .last = true};
@@ -115,15 +115,15 @@ int64_t most_gathered(const Body& body, const Recorded& recorded) {
 TEST(StepProgramRecord, HasEveryUseWithItsReleaseAndEveryGradientOnce) {
   Recorded recorded;
   const StepProgram made = recorded.program({});
-  std::vector<int> pins(recorded.groups().size(), 0);
+  ByGroup<int> pins(recorded.groups().size(), 0);
   int64_t uses = 0;
   for (const Place& place : made.record.bodies.front().forward) {
-    int& of_group = pins[static_cast<size_t>(place.event.parameter.group)];
+    int& of_group = pins[place.event.parameter.group];
     if (place.event.kind == EventKind::use) ++of_group, ++uses;
     if (place.event.kind == EventKind::release) --of_group;
     EXPECT_GE(of_group, 0);
   }
-  EXPECT_EQ(pins, std::vector<int>(pins.size(), 0));
+  EXPECT_EQ(pins, ByGroup<int>(pins.size(), 0));
   EXPECT_GT(uses, 4 * 8);  // of every block its two norms and four products
   int64_t trained = 0, finished = 0;
   for (const ShardGroup& group : recorded.groups()) trained += group.num_trained_parameters();
@@ -214,7 +214,7 @@ TEST(StepProgramPasses, KeepResidentStaysUnderItsBounds) {
   EXPECT_EQ(std::adjacent_find(order.begin(), order.end()), order.end());
 }
 
-int64_t total_bytes(const std::vector<ShardGroup>& groups) {
+int64_t total_bytes(const ShardGroups& groups) {
   int64_t bytes = 0;
   for (const ShardGroup& group : groups) bytes += group.gathered_bytes();
   return bytes;
@@ -245,7 +245,7 @@ TEST(StepProgramPasses, KeepThroughStepGathersAResidentGroupOnceAStep) {
     const std::set<int>& resident = made.program.resident;
     int64_t bytes = 0;
     for (const int group : resident) {
-      bytes += recorded.groups()[static_cast<size_t>(group)].gathered_bytes();
+      bytes += recorded.groups()[group].gathered_bytes();
     }
     EXPECT_LE(bytes, budget);
     EXPECT_GT(resident.size(), resident_before);
@@ -282,14 +282,13 @@ TEST(StepProgramPasses, KeepThroughStepTakesWhatCostsMostTimePerByteFirst) {
     policy.repeats = repeats;
     policy.resident_bytes = 0;
     const StepProgram plain = recorded.program(policy);
-    std::vector<int64_t> gathers(recorded.groups().size(), repeats ? 0 : -1);
+    ByGroup<int64_t> gathers(recorded.groups().size(), repeats ? 0 : -1);
     for (const int group : groups_of(ops_in(plain.program.bodies.at(kOnly), OpKind::gather))) {
-      ++gathers[static_cast<size_t>(group)];
+      ++gathers[group];
     }
     const auto per_byte = [&](int group) {
-      const auto bytes =
-          static_cast<double>(recorded.groups()[static_cast<size_t>(group)].gathered_bytes());
-      return static_cast<double>(gathers[static_cast<size_t>(group)]) *
+      const auto bytes = static_cast<double>(recorded.groups()[group].gathered_bytes());
+      return static_cast<double>(gathers[group]) *
              (1.0 + static_cast<double>(kGatherOverhead) / bytes);
     };
     const int64_t total = total_bytes(recorded.groups());
@@ -297,13 +296,13 @@ TEST(StepProgramPasses, KeepThroughStepTakesWhatCostsMostTimePerByteFirst) {
       policy.resident_bytes = budget;
       std::vector<int> order;
       for (const ShardGroup& group : recorded.groups()) {
-        if (gathers[static_cast<size_t>(group.index())] > 0) order.push_back(group.index());
+        if (gathers[group] > 0) order.push_back(group.index());
       }
       std::ranges::stable_sort(order, std::greater(), per_byte);
       std::set<int> expected;
       int64_t left = budget;
       for (const int group : order) {
-        const int64_t bytes = recorded.groups()[static_cast<size_t>(group)].gathered_bytes();
+        const int64_t bytes = recorded.groups()[group].gathered_bytes();
         if (bytes <= left && expected.insert(group).second) left -= bytes;
       }
       EXPECT_EQ(recorded.program(policy).program.resident, expected) << budget;
@@ -511,7 +510,7 @@ TEST(StepProgramRun, ResidentGroupsOutliveAnEvaluationBetweenMicroBatches) {
 // Records that no model makes, and policies of all kinds: whatever passes make of them is right.
 TEST(StepProgramPasses, RandomRecordsAndPoliciesPassTheChecker) {
   Recorded recorded;
-  const std::vector<ShardGroup>& groups = recorded.groups();
+  const ShardGroups& groups = recorded.groups();
   const int num_groups = static_cast<int>(groups.size());
   for (unsigned seed = 0; seed < 300; ++seed) {
     std::mt19937 random(seed);
@@ -901,7 +900,7 @@ Ran train(const EngineConfig& config, const std::vector<Pass>& passes = {},
     options.passes = passes;
     options.without_passes = without;
     std::vector<std::string> seen;
-    const std::vector<ShardGroup>* groups = nullptr;
+    const ShardGroups* groups = nullptr;
     options.on_place = [&](const Phase& phase, size_t place) {
       std::string text = describe(phase[place].event, *groups);
       for (const auto* ops : {&phase[place].before, &phase[place].after}) {

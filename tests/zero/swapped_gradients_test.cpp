@@ -125,7 +125,7 @@ class Steps {
   ContextScope scope_;
   std::unique_ptr<comm::Communicator> communicator_ = comm::make_single();
   nn::Gpt2 model_{two_blocks()};
-  std::vector<ShardGroup> groups_;
+  ShardGroups groups_;
   std::vector<int> order_;
   std::unique_ptr<SwappedGradients> sums_;
 };

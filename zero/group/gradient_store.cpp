@@ -17,8 +17,8 @@ constexpr size_t kMaxReductionsInFlight = 2;
 
 }  // namespace
 
-GradientStore::GradientStore(const std::vector<ShardGroup>& groups,
-                             comm::Communicator& communicator, Context& context, PhaseClock& clock,
+GradientStore::GradientStore(const ShardGroups& groups, comm::Communicator& communicator,
+                             Context& context, PhaseClock& clock,
                              const GradientStoreOptions& options)
     : groups_(groups),
       communicator_(communicator),
@@ -31,13 +31,13 @@ GradientStore::GradientStore(const std::vector<ShardGroup>& groups,
                     .divisor = options.wire_divisor}),
       states_(groups.size()) {
   for (const ShardGroup& group : groups) {
-    state_of(group).in_step.assign(group.placements().size(), false);
-    state_of(group).micro_steps.resize(1);
+    states_[group].in_step.assign(group.placements().size(), false);
+    states_[group].micro_steps.resize(1);
   }
 }
 
 bool GradientStore::has_turn(const ShardGroup& group) const {
-  return options_.turns.empty() || options_.turns[static_cast<size_t>(group.index())] == turn_;
+  return options_.turns.empty() || options_.turns[group] == turn_;
 }
 
 void GradientStore::begin_micro_steps(int64_t index, int64_t together, int64_t count,
@@ -52,7 +52,7 @@ void GradientStore::begin_micro_steps(int64_t index, int64_t together, int64_t c
   turn_ = turn;
   for (const ShardGroup& group : groups_) {
     if (!has_turn(group)) continue;
-    GroupState& state = state_of(group);
+    GroupState& state = states_[group];
     state.micro_steps.resize(static_cast<size_t>(together));
     for (MicroStepProgress& micro_step : state.micro_steps) {
       micro_step = {.seen = std::vector<bool>(state.in_step.size(), false)};
@@ -63,11 +63,11 @@ void GradientStore::begin_micro_steps(int64_t index, int64_t together, int64_t c
 }
 
 autograd::GradientTarget GradientStore::target(ParameterIndex parameter) {
-  const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
-  GroupState& state = state_of(group);
+  const ShardGroup& group = groups_.of(parameter);
+  GroupState& state = states_[group];
   MicroStep& micro_step = now(state);
   const auto position = static_cast<size_t>(parameter.position);
-  const Placement& placement = group.placements()[position];
+  const Placement& placement = groups_.at(parameter);
   if (!micro_step.written) {
     micro_step.written = take(group.trained_numel(), options_.policy.written);
     std::vector<TensorSlice::Piece> gaps;
@@ -88,15 +88,15 @@ autograd::GradientTarget GradientStore::target(ParameterIndex parameter) {
 }
 
 void GradientStore::gradient_done(ParameterIndex parameter) {
-  const ShardGroup& group = groups_[static_cast<size_t>(parameter.group)];
-  if (++now(state_of(group)).done == group.num_trained_parameters()) complete(group);
+  const ShardGroup& group = groups_.of(parameter);
+  if (++now(states_[group]).done == group.num_trained_parameters()) complete(group);
   if (options_.swapped != nullptr) options_.swapped->advance();
 }
 
 void GradientStore::complete_micro_steps() {
   for (const ShardGroup& group : groups_) {
     if (!has_turn(group)) continue;
-    GroupState& state = state_of(group);
+    GroupState& state = states_[group];
     for (current_ = 0; current_ < state.micro_steps.size(); ++current_) {
       if (!now(state).complete) complete(group);
     }
@@ -105,14 +105,14 @@ void GradientStore::complete_micro_steps() {
 }
 
 bool GradientStore::is_complete(int group, int64_t i) const {
-  return states_[static_cast<size_t>(group)].micro_steps[static_cast<size_t>(i)].complete;
+  return states_[group].micro_steps[static_cast<size_t>(i)].complete;
 }
 
 void GradientStore::reduce(int index, int64_t i) {
-  const ShardGroup& group = groups_[static_cast<size_t>(index)];
+  const ShardGroup& group = groups_[index];
   const size_t entered = current_;
   current_ = static_cast<size_t>(i);
-  GroupState& state = state_of(group);
+  GroupState& state = states_[group];
   if (!now(state).complete) complete(group);
   if (options_.whole) {
     reduce_whole(group, state);
@@ -159,19 +159,19 @@ void GradientStore::discard_all_but_host() {
 
 bool GradientStore::has_arrived(int group) {
   if (options_.swapped != nullptr) return options_.swapped->has_arrived(group);
-  return states_[static_cast<size_t>(group)].work.query();
+  return states_[group].work.query();
 }
 
 void GradientStore::await(int group, StreamRef stream) {
   if (options_.swapped != nullptr) {
     options_.swapped->await(group);
   } else {
-    states_[static_cast<size_t>(group)].work.wait_on(stream);
+    states_[group].work.wait_on(stream);
   }
 }
 
 void GradientStore::complete(const ShardGroup& group) {
-  GroupState& state = state_of(group);
+  GroupState& state = states_[group];
   now(state).complete = true;
   if (group.num_trained_parameters() > 0) {
     zero_unused(group, state);
@@ -305,7 +305,7 @@ void GradientStore::finish() {
   }
   if (!options_.replicate && !options_.whole) return;  // the compute stream has waited
   for (const ShardGroup& group : groups_) {
-    GroupState& state = state_of(group);
+    GroupState& state = states_[group];
     state.work.wait_on(context_.compute());
     if (numel(group, false) > 0 && numel(group, true) == 0) sums(state).reset();
   }
@@ -313,7 +313,7 @@ void GradientStore::finish() {
 
 void GradientStore::gather(const ShardGroup& group) {
   if (group.num_trained_parameters() == 0) return;
-  GroupState& state = state_of(group);
+  GroupState& state = states_[group];
   const DType dtype = options_.policy.kept;
   now(state).written = take(group.trained_numel(), dtype);
   const StreamRef stream = begin_reduction();
@@ -329,8 +329,8 @@ void GradientStore::gather(const ShardGroup& group) {
 
 ConstView GradientStore::gradient(const Slice& slice) {
   if (slice.tier == Tier::device) return on_device(slice);
-  if (options_.swapped != nullptr) return options_.swapped->read(group_of(slice), slice.range);
-  const Block& host = states_[static_cast<size_t>(slice.group)].host;
+  if (options_.swapped != nullptr) return options_.swapped->read(groups_[slice.group], slice.range);
+  const Block& host = states_[slice.group].host;
   bug_check(static_cast<bool>(host), "the gradient of group ", slice.group, " is not there");
   return ConstView(host.data(), options_.policy.kept,
                    Shape{host.bytes() / size_of(options_.policy.kept)}, context_.device(),
@@ -339,7 +339,7 @@ ConstView GradientStore::gradient(const Slice& slice) {
 }
 
 View GradientStore::on_device(const Slice& slice) {
-  GroupState& state = states_[static_cast<size_t>(slice.group)];
+  GroupState& state = states_[slice.group];
   const bool is_whole = options_.whole || options_.replicate;
   const Block& block = options_.whole       ? sums(state)
                        : options_.replicate ? now(state).written
@@ -358,7 +358,7 @@ View GradientStore::shard_of(GroupState& state, const Segment& segment) {
 
 View GradientStore::shard_part(const ShardGroup& group, SegmentKind kind, Range range) {
   const Segment& segment = group.segment(kind);
-  return shard_of(state_of(group), segment)
+  return shard_of(states_[group], segment)
       .narrow(0, range.begin - own(segment).begin, range.size());
 }
 

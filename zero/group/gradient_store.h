@@ -43,7 +43,7 @@ struct GradientProgress {
     MicroStepProgress micro_step;
     std::vector<bool> in_step;  // as MicroStepProgress::seen
   };
-  std::vector<Group> groups;
+  ByGroup<Group> groups;
 };
 
 struct GradientStoreOptions {
@@ -67,14 +67,14 @@ struct GradientStoreOptions {
   // (false).
   bool allow_unused = true;
   // By group; empty: all are made in one backward pass.
-  std::vector<BackwardTurn> turns{};
+  ByGroup<BackwardTurn> turns{};
 };
 
 class GradientStore {
  public:
   // `groups`, `communicator`, `context` and `clock` must outlive this.
-  GradientStore(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
-                Context& context, PhaseClock& clock, const GradientStoreOptions& options);
+  GradientStore(const ShardGroups& groups, comm::Communicator& communicator, Context& context,
+                PhaseClock& clock, const GradientStoreOptions& options);
   GradientStore(const GradientStore&) = delete;
   GradientStore& operator=(const GradientStore&) = delete;
 
@@ -119,7 +119,7 @@ class GradientStore {
   // For a step that still reads the sums in host memory or swap space: frees the rest.
   // discard_host() then frees the sums of one group in host memory.
   void discard_all_but_host();
-  void discard_host(int group) { states_[static_cast<size_t>(group)].host.reset(); }
+  void discard_host(int group) { states_[group].host.reset(); }
 
   // For sums that go to swap space: the store calls `sums` for each slice of the step's sums while
   // it is on the device. `sums` gets them as work on `stream` leaves them.
@@ -156,12 +156,6 @@ class GradientStore {
   // micro-batches do not run side by side.
   bool keeps_written() const {
     return options_.whole && options_.policy.written == options_.policy.kept;
-  }
-  const ShardGroup& group_of(const Slice& slice) const {
-    return groups_[static_cast<size_t>(slice.group)];
-  }
-  GroupState& state_of(const ShardGroup& group) {
-    return states_[static_cast<size_t>(group.index())];
   }
   // Of the micro-step that enter() has named.
   MicroStep& now(GroupState& state) const { return state.micro_steps[current_]; }
@@ -216,14 +210,14 @@ class GradientStore {
   void send_to_swap(const ShardGroup& group, GroupState& state);
   SwappedGradients::OnDevice tile_of(const ShardGroup& group);
 
-  const std::vector<ShardGroup>& groups_;
+  const ShardGroups& groups_;
   comm::Communicator& communicator_;
   Context& context_;
   PhaseClock& clock_;
   const GradientStoreOptions options_;
   comm::BucketedCollectives collectives_;
   Sums on_sums_;
-  std::vector<GroupState> states_;
+  ByGroup<GroupState> states_;
   // Reductions under way, and the buffers that they read.
   std::deque<std::pair<comm::Work, Block>> in_flight_;
   size_t current_ = 0;   // which of the micro-steps side by side

@@ -33,9 +33,8 @@ void copy_to_device(const ConstView& x, const View& y, Context& context) {
 
 }  // namespace
 
-OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
-                                 comm::Communicator& communicator, Context& context,
-                                 const optim::States& states, StateSplit split,
+OptimizerShards::OptimizerShards(const ShardGroups& groups, comm::Communicator& communicator,
+                                 Context& context, const optim::States& states, StateSplit split,
                                  SwappedShards* swapped, bool own_master)
     : groups_(groups),
       communicator_(communicator),
@@ -57,7 +56,7 @@ OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
         kernels::fill({.y = host_memory(view_of(block, dtype, all))}, context.compute());
         return block;
       };
-      Buffers& buffers = buffers_[static_cast<size_t>(group.index())][static_cast<size_t>(tier)];
+      Buffers& buffers = buffers_[group][static_cast<size_t>(tier)];
       if (group.dtype() != group.wide_dtype() || tier != Tier::device || own_master)
         buffers.master = zeros(kMasterPlane);
       for (int i = 0; i < states.count; ++i) buffers.states.push_back(zeros(kFirstStatePlane + i));
@@ -66,11 +65,11 @@ OptimizerShards::OptimizerShards(const std::vector<ShardGroup>& groups,
 }
 
 const OptimizerShards::Buffers& OptimizerShards::buffers_of(const Slice& slice) const {
-  return buffers_[static_cast<size_t>(slice.group)][static_cast<size_t>(slice.tier)];
+  return buffers_[slice.group][static_cast<size_t>(slice.tier)];
 }
 
 bool OptimizerShards::has_master(const ShardGroup& group) const {
-  const ByTier& tiers = buffers_[static_cast<size_t>(group.index())];
+  const ByTier& tiers = buffers_[group];
   return swapped_ != nullptr || std::any_of(tiers.begin(), tiers.end(), [](const Buffers& buffers) {
            return static_cast<bool>(buffers.master);
          });
@@ -91,14 +90,14 @@ View OptimizerShards::view_of(const Block& block, DType dtype, const Slice& slic
 }
 
 View OptimizerShards::master(const Slice& slice) const {
-  const ShardGroup& group = group_of(slice);
+  const ShardGroup& group = groups_[slice.group];
   if (swapped_ != nullptr) return swapped_->read(group, slice.range, kMasterPlane);
   return view_of(buffers_of(slice).master, group.wide_dtype(), slice);
 }
 
 View OptimizerShards::state(const Slice& slice, int index) const {
   const int plane = kFirstStatePlane + index;
-  const ShardGroup& group = group_of(slice);
+  const ShardGroup& group = groups_[slice.group];
   if (swapped_ != nullptr) return swapped_->read(group, slice.range, plane);
   return view_of(buffers_of(slice).states[static_cast<size_t>(index)], dtype_of(group, plane),
                  slice);
@@ -138,7 +137,7 @@ std::vector<UpdateSlice> OptimizerShards::slices(const ModelView& model) const {
     UpdateSlice& slice = slices.emplace_back(UpdateSlice{of});
     const View model_weights = model(of);
     slice.model_tier = model_weights ? model_weights.tier() : Tier::nvme;
-    slice.model_dtype = group_of(of).dtype();
+    slice.model_dtype = groups_[of.group].dtype();
     if (has_master(of)) slice.model_weights = model_weights;
     if (swapped_ != nullptr) continue;
     slice.weights = has_master(of) ? master(of) : model_weights;

@@ -47,9 +47,9 @@ class OptimizerShards {
   // `split`: who owns which elements, and on which tier they live. Master weights exist if the
   // model has 16 bits, if the elements are off the device, or with `own_master`. On the tier nvme
   // `swapped` holds master weights and states; it must outlive this.
-  OptimizerShards(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
-                  Context& context, const optim::States& states, StateSplit split,
-                  SwappedShards* swapped = nullptr, bool own_master = false);
+  OptimizerShards(const ShardGroups& groups, comm::Communicator& communicator, Context& context,
+                  const optim::States& states, StateSplit split, SwappedShards* swapped = nullptr,
+                  bool own_master = false);
 
   // This rank's part of a segment; the whole segment where states are not sharded.
   Range owned(const Segment& segment) const { return owned(segment, rank_); }
@@ -92,21 +92,18 @@ class OptimizerShards {
   const Buffers& buffers_of(const Slice& slice) const;
   // The slice in a buffer of values of `dtype`.
   View view_of(const Block& block, DType dtype, const Slice& slice) const;
-  const ShardGroup& group_of(const Slice& slice) const {
-    return groups_[static_cast<size_t>(slice.group)];
-  }
   DType dtype_of(const ShardGroup& group, int plane) const {
     return plane == kMasterPlane ? group.wide_dtype() : states_.dtype(group.wide_dtype());
   }
 
-  const std::vector<ShardGroup>& groups_;
+  const ShardGroups& groups_;
   comm::Communicator& communicator_;
   Context& context_;
   const optim::States states_;
   const StateSplit split_;
   int rank_;
   SwappedShards* swapped_;
-  std::vector<ByTier> buffers_;  // by group
+  ByGroup<ByTier> buffers_;
 };
 
 }  // namespace zinc::zero

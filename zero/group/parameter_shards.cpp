@@ -11,9 +11,8 @@
 
 namespace zinc::zero {
 
-ParameterShards::ParameterShards(const std::vector<ShardGroup>& groups,
-                                 const comm::Communicator& communicator, Context& context,
-                                 const ParameterShardOptions& options)
+ParameterShards::ParameterShards(const ShardGroups& groups, const comm::Communicator& communicator,
+                                 Context& context, const ParameterShardOptions& options)
     : groups_(groups),
       communicator_(communicator),
       context_(context),
@@ -25,10 +24,9 @@ ParameterShards::ParameterShards(const std::vector<ShardGroup>& groups,
   for (const ShardGroup& group : groups_) {
     const int64_t numel = own_numel(group);
     if (numel == 0) continue;
-    const auto g = static_cast<size_t>(group.index());
     if (tier_ == Tier::nvme && in_host + numel > options.max_in_host) {
       for (const Tile& tile : parameter_tiles(group, communicator, options.buffer_numel)) {
-        tiles_[g].push_back(static_cast<int>(tiles.size()));
+        tiles_[group].push_back(static_cast<int>(tiles.size()));
         tiles.push_back(tile);
       }
       continue;
@@ -36,8 +34,8 @@ ParameterShards::ParameterShards(const std::vector<ShardGroup>& groups,
     in_host += numel;
     const Tier tier = tier_ == Tier::nvme ? Tier::pinned_host : tier_;
     const int64_t bytes = own_bytes(group);
-    shards_[g] = context.allocate(bytes, Label::parameters, tier);
-    const View all(shards_[g].data(), DType::u8, Shape{bytes}, context.device(), tier);
+    shards_[group] = context.allocate(bytes, Label::parameters, tier);
+    const View all(shards_[group].data(), DType::u8, Shape{bytes}, context.device(), tier);
     kernels::fill({.y = host_memory(all)}, context.compute());
   }
   if (tiles.empty()) return;
@@ -61,8 +59,7 @@ ParameterShards::~ParameterShards() {
 }
 
 Tier ParameterShards::tier_of(const ShardGroup& group) const {
-  const auto g = static_cast<size_t>(group.index());
-  return shards_[g] ? shards_[g].tier() : tier_;
+  return shards_[group] ? shards_[group].tier() : tier_;
 }
 
 Range ParameterShards::own(const Segment& segment) const {
@@ -91,7 +88,7 @@ int64_t ParameterShards::own_numel(const ShardGroup& group) const {
 }
 
 View ParameterShards::view(const ShardGroup& group, const Segment& segment, Range range) const {
-  const Block& block = shards_[static_cast<size_t>(group.index())];
+  const Block& block = shards_[group];
   bug_check(static_cast<bool>(block), "the shards of group ", group.name(), " are in swap space");
   return segment.encoding.view(block, bytes_before(group, segment), range.from(own(segment).begin),
                                context_.device());
@@ -171,7 +168,7 @@ void ParameterShards::finish(Buffer& buffer) {
 void ParameterShards::read_ahead(const std::vector<int>& groups) {
   if (swapped_ == nullptr) return;
   for (const int index : groups) {
-    for (const int tile : tiles_[static_cast<size_t>(index)]) {
+    for (const int tile : tiles_[index]) {
       if (holder_of(tile) != nullptr) continue;
       if (!is_current(tile, false)) return;
       const auto free = std::find_if(buffers_.begin(), buffers_.end(), [](const Buffer& buffer) {
@@ -192,7 +189,7 @@ void ParameterShards::bring(const ShardGroup& group, const Place& place, StreamR
     }
     return;
   }
-  for (const int index : tiles_[static_cast<size_t>(group.index())]) {
+  for (const int index : tiles_[group]) {
     const Tile& tile = swapped_->tiles()[static_cast<size_t>(index)];
     Buffer* buffer = holder_of(index);
     if (buffer == nullptr) {
@@ -211,7 +208,7 @@ void ParameterShards::bring(const ShardGroup& group, const Place& place, StreamR
 
 void ParameterShards::take_updated(const ShardGroup& group, Range range, const ConstView& values,
                                    StreamRef stream) {
-  for (const int index : tiles_[static_cast<size_t>(group.index())]) {
+  for (const int index : tiles_[group]) {
     const Tile& tile = swapped_->tiles()[static_cast<size_t>(index)];
     const Range inside = intersect(tile.range, range);
     if (inside.empty()) continue;

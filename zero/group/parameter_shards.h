@@ -38,7 +38,7 @@ struct ParameterShardOptions {
 // Called from the issuing thread only.
 class ParameterShards {
  public:
-  ParameterShards(const std::vector<ShardGroup>& groups, const comm::Communicator& communicator,
+  ParameterShards(const ShardGroups& groups, const comm::Communicator& communicator,
                   Context& context, const ParameterShardOptions& options);
   ~ParameterShards();
 
@@ -110,12 +110,12 @@ class ParameterShards {
   bool is_current(int tile, bool wait);
   void forget();  // drops the tiles that were read ahead
 
-  const std::vector<ShardGroup>& groups_;
+  const ShardGroups& groups_;
   const comm::Communicator& communicator_;
   Context& context_;
   Tier tier_;
-  std::vector<Block> shards_;            // by group: [own_bytes()]; empty: in swap space
-  std::vector<std::vector<int>> tiles_;  // by group: its tiles in swapped_
+  ByGroup<Block> shards_;            // [own_bytes()]; empty: in swap space
+  ByGroup<std::vector<int>> tiles_;  // those in swapped_
   std::unique_ptr<SwappedShards> swapped_;
   std::vector<Buffer> buffers_;
   std::vector<Buffer> update_buffers_;  // empty: updates use buffers_

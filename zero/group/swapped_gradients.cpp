@@ -11,8 +11,7 @@ namespace {
 constexpr size_t kIncomingBuffers = 2;
 
 // The tiles of the optimizer: an update then finds states and gradients in tiles of one range.
-std::vector<Tile> gradient_tiles(const std::vector<ShardGroup>& groups,
-                                 const comm::Communicator& communicator,
+std::vector<Tile> gradient_tiles(const ShardGroups& groups, const comm::Communicator& communicator,
                                  const SwappedGradientsOptions& options) {
   std::vector<Tile> tiles = optimizer_tiles(groups, communicator, options.tile_numel);
   for (Tile& tile : tiles) tile.encoding.dtype = options.dtype;
@@ -21,7 +20,7 @@ std::vector<Tile> gradient_tiles(const std::vector<ShardGroup>& groups,
 
 }  // namespace
 
-SwappedGradients::SwappedGradients(const std::vector<ShardGroup>& groups,
+SwappedGradients::SwappedGradients(const ShardGroups& groups,
                                    const comm::Communicator& communicator, Context& context,
                                    const SwappedGradientsOptions& options)
     : context_(context),

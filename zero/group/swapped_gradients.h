@@ -41,7 +41,7 @@ struct SwappedGradientsOptions {
 class SwappedGradients {
  public:
   // Takes swap space and buffers. Throws IoError.
-  SwappedGradients(const std::vector<ShardGroup>& groups, const comm::Communicator& communicator,
+  SwappedGradients(const ShardGroups& groups, const comm::Communicator& communicator,
                    Context& context, const SwappedGradientsOptions& options);
   ~SwappedGradients();
   SwappedGradients(const SwappedGradients&) = delete;

@@ -5,7 +5,6 @@
 
 #include "core/error.h"
 #include "kernels/decode.h"
-#include "zero/group/weight_loading.h"
 
 namespace zinc::zero {
 namespace {

@@ -13,11 +13,38 @@
 #include "kernels/decode.h"
 #include "kernels/fill.h"
 #include "zero/group/weight_encoding.h"
-#include "zero/group/weight_loading.h"
 
 namespace zinc::zero {
+namespace {
 
-WeightStore::WeightStore(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
+// Reads elements `piece` of a parameter, counted in its arena, into a staging buffer and calls
+// store(values). `piece`: kPieceNumel elements at most. values: [piece.size()] f32 (f64 models:
+// f64) on the device. Waits for the compute stream. On a meta device nothing is read.
+template <class Store>
+void load_range(Context& context, const ReadValues& read, const Placement& placement, Range piece,
+                const Store& store) {
+  if (piece.empty()) return;
+  const autograd::Parameter& parameter = *placement.parameter;
+  const int64_t begin = piece.begin - placement.offset;
+  const DType wide = parameter.dtype() == DType::f64 ? DType::f64 : DType::f32;
+  const Block room = context.allocate(piece.size() * size_of(wide), Label::staging);
+  const View values(room.data(), wide, Shape{piece.size()}, context.device());
+  // Earlier work on this memory must end before the host fills it.
+  if (!context.device().meta) context.compute()->synchronize();
+  if (context.device().is_cuda() && !context.device().meta) {
+    std::vector<std::byte> in_host(static_cast<size_t>(values.bytes()));
+    read(parameter, begin, View(in_host.data(), wide, values.shape(), kCpu));
+    upload(in_host.data(), values, context.compute());
+  } else if (!context.device().meta) {
+    read(parameter, begin, values);
+  }
+  store(values);
+  context.compute()->synchronize();
+}
+
+}  // namespace
+
+WeightStore::WeightStore(const ShardGroups& groups, comm::Communicator& communicator,
                          Context& context, const WeightStoreOptions& options)
     : groups_(groups),
       communicator_(communicator),
@@ -33,7 +60,7 @@ WeightStore::WeightStore(const std::vector<ShardGroup>& groups, comm::Communicat
   for (const ShardGroup& group : groups_) {
     const int64_t bytes = group.bytes() - (shards_ != nullptr ? group.gathered_bytes() : 0);
     if (bytes == 0) continue;
-    Block& kept = state_of(group).kept;
+    Block& kept = states_[group].kept;
     kept = context.allocate(bytes, Label::parameters);
     kernels::fill({.y = View(kept.data(), DType::u8, Shape{bytes}, context.device())},
                   context.compute());
@@ -70,24 +97,24 @@ View WeightStore::view_of(const ShardGroup& group, const Block& block, const Seg
 
 View WeightStore::kept_view(const ShardGroup& group, const Segment& segment, Range range) const {
   if (!keeps_whole(segment.kind)) return shards_->view(group, segment, range);
-  return view_of(group, state_of(group).kept, segment, range);
+  return view_of(group, states_[group].kept, segment, range);
 }
 
 View WeightStore::arena_view(const ShardGroup& group, SegmentKind kind, Range range) const {
   const Segment& segment = group.segment(kind);
   if (keeps_whole(kind)) return kept_view(group, segment, range);
-  return view_of(group, state_of(group).arena, segment, range);
+  return view_of(group, states_[group].arena, segment, range);
 }
 
 View WeightStore::model_view(const Slice& slice) const {
-  const ShardGroup& group = group_of(slice);
+  const ShardGroup& group = groups_[slice.group];
   const bool is_swapped = !keeps_whole(slice.segment) && shards_->tier_of(group) == Tier::nvme;
   return is_swapped ? View() : kept_view(group, group.segment(slice.segment), slice.range);
 }
 
 View WeightStore::master_view(const Slice& slice) {
   if (is_trained(slice.segment) && optimizer_.has_master(slice)) return optimizer_.master(slice);
-  const ShardGroup& group = group_of(slice);
+  const ShardGroup& group = groups_[slice.group];
   const Segment& segment = group.segment(slice.segment);
   const Range& range = slice.range;
   const View stored = keeps_whole(segment.kind) ? kept_view(group, segment, range)
@@ -116,21 +143,21 @@ void WeightStore::begin_pass(bool goes_on) {
 }
 
 void WeightStore::gather(int index, TraceKind kind) {
-  const ShardGroup& group = group_at(index);
-  if (state_of(group).residence == Residence::sharded) gather(group, kind);
+  const ShardGroup& group = groups_[index];
+  if (states_[group].residence == Residence::sharded) gather(group, kind);
   read_ahead();
 }
 
 void WeightStore::gather_for_use(int index) {
-  const ShardGroup& group = group_at(index);
-  if (shards_ == nullptr || state_of(group).residence != Residence::sharded) return;
+  const ShardGroup& group = groups_[index];
+  if (shards_ == nullptr || states_[group].residence != Residence::sharded) return;
   make_room(group);
   gather(group, TraceKind::gather);
 }
 
 void WeightStore::release(int index) noexcept {
-  const ShardGroup& group = group_at(index);
-  GroupState& state = state_of(group);
+  const ShardGroup& group = groups_[index];
+  GroupState& state = states_[group];
   if (state.pins > 0 || state.residence == Residence::sharded) return;
   if (state.residence == Residence::gathering) {
     abandon(group);
@@ -152,9 +179,9 @@ void WeightStore::await_gather(GroupState& state) {
 }
 
 ConstView WeightStore::pin(ParameterIndex parameter) {
-  const ShardGroup& group = group_of(parameter);
-  const Placement& placement = at(parameter);
-  GroupState& state = state_of(group);
+  const ShardGroup& group = groups_.of(parameter);
+  const Placement& placement = groups_.at(parameter);
+  GroupState& state = states_[group];
   await_gather(state);
   bug_check(shards_ == nullptr || state.residence == Residence::unsharded, "group ", group.name(),
             " is used before it was gathered");
@@ -167,7 +194,7 @@ ConstView WeightStore::pin(ParameterIndex parameter) {
 
 void WeightStore::unpin(ParameterIndex parameter) noexcept {
   end_use(parameter);
-  --states_[static_cast<size_t>(parameter.group)].pins;
+  --states_[parameter.group].pins;
 }
 
 void WeightStore::end_passes() {
@@ -175,15 +202,15 @@ void WeightStore::end_passes() {
   for (const GroupState& state : states_) pinned += state.pins;
   bug_check(pinned == 0, pinned, " parameters are still in use at the end of a pass");
   for (const ShardGroup& group : groups_) {
-    await_gather(state_of(group));
-    if (state_of(group).residence == Residence::unsharded) reshard(group);
+    await_gather(states_[group]);
+    if (states_[group].residence == Residence::unsharded) reshard(group);
   }
   bug_check(live_numel_ == 0, live_numel_, " elements are counted as gathered when none are");
 }
 
 void WeightStore::take_updated(int group, Range range, const ConstView& values, StreamRef stream) {
   bug_check(shards_ != nullptr, "whole weights are on the device");
-  shards_->take_updated(group_at(group), range, values, stream);
+  shards_->take_updated(groups_[group], range, values, stream);
 }
 
 void WeightStore::expect_updates(bool skipped) {
@@ -196,8 +223,8 @@ void WeightStore::expect_updates(bool skipped) {
 // Gathers the trained segments that ranks keep whole. Returns an event that has happened if there
 // are none.
 Event WeightStore::publish(int index, const std::vector<Event>& updated) {
-  const ShardGroup& group = group_at(index);
-  GroupState& state = state_of(group);
+  const ShardGroup& group = groups_[index];
+  GroupState& state = states_[group];
   state.is_outdated = false;
   if (shards_ != nullptr) state.updated = updated;
   int64_t bytes = 0;
@@ -243,7 +270,7 @@ StreamRef WeightStore::gather_stream() {
 void WeightStore::bring(const ShardGroup& group, StreamRef stream) {
   const StreamRef copies = options_.overlap ? context_.stream(StreamRole::copy_in) : stream;
   copies->wait(context_.compute()->record());  // as in gather_stream()
-  for (const Event& event : state_of(group).updated) copies->wait(event);
+  for (const Event& event : states_[group].updated) copies->wait(event);
   {
     const TraceSpan span(context_.trace(), TraceKind::swap_in, copies, group.name(), 0);
     shards_->bring(
@@ -258,14 +285,13 @@ void WeightStore::bring(const ShardGroup& group, StreamRef stream) {
 
 void WeightStore::read_ahead() {
   if (wanted_.empty()) return;
-  std::erase_if(wanted_, [this](int group) {
-    return states_[static_cast<size_t>(group)].residence != Residence::sharded;
-  });
+  std::erase_if(wanted_,
+                [this](int group) { return states_[group].residence != Residence::sharded; });
   shards_->read_ahead(wanted_);
 }
 
 void WeightStore::gather(const ShardGroup& group, TraceKind kind) {
-  GroupState& state = state_of(group);
+  GroupState& state = states_[group];
   bug_check(!state.is_outdated, "group ", group.name(), " is gathered before its update");
   const int64_t numel = group.gathered_numel();
   state.arena = context_.allocate(group.gathered_bytes(), Label::parameters);
@@ -281,7 +307,7 @@ void WeightStore::gather(const ShardGroup& group, TraceKind kind) {
 }
 
 void WeightStore::fill(const ShardGroup& group, TraceKind kind) {
-  GroupState& state = state_of(group);
+  GroupState& state = states_[group];
   const StreamRef stream = gather_stream();
   for (const Event& event : state.updated) stream->wait(event);
   if (offloads()) bring(group, stream);
@@ -310,7 +336,7 @@ void WeightStore::abandon(const ShardGroup& group) noexcept {
 }
 
 void WeightStore::reshard(const ShardGroup& group) noexcept {
-  GroupState& state = state_of(group);
+  GroupState& state = states_[group];
   state.residence = Residence::sharded;  // callers have checked where from
   state.work = {};
   live_numel_ -= group.gathered_numel();
@@ -322,14 +348,14 @@ void WeightStore::reshard(const ShardGroup& group) noexcept {
 void WeightStore::make_room(const ShardGroup& group) {
   for (const ShardGroup& other : groups_) {
     if (live_numel_ + group.gathered_numel() <= options_.max_live_numel) return;
-    const GroupState& state = state_of(other);
+    const GroupState& state = states_[other];
     if (state.residence == Residence::unsharded && state.pins == 0) reshard(other);
   }
 }
 
 void WeightStore::read_master(ParameterIndex parameter, View out) {
-  const ShardGroup& group = group_of(parameter);
-  const Placement& placement = at(parameter);
+  const ShardGroup& group = groups_.of(parameter);
+  const Placement& placement = groups_.at(parameter);
   const bool has_master = is_trained(placement.segment) && optimizer_.has_master(group);
   if (has_master || !keeps_whole(placement.segment)) {
     optimizer_.read(group, placement, masters(), out);
@@ -351,21 +377,21 @@ void WeightStore::read_state(ParameterIndex parameter, int state, View out) {
 }
 
 void WeightStore::read_owned(ParameterIndex parameter, const OwnedValues& values, View out) {
-  require_trained(at(parameter));
-  optimizer_.read(group_of(parameter), at(parameter), values, out);
+  require_trained(groups_.at(parameter));
+  optimizer_.read(groups_.of(parameter), groups_.at(parameter), values, out);
 }
 
 void WeightStore::read_own(ParameterIndex parameter, int plane, Range range, View out) {
-  const ShardGroup& group = group_of(parameter);
-  const Segment& segment = group.segment(at(parameter).segment);
+  const ShardGroup& group = groups_.of(parameter);
+  const Segment& segment = group.segment(groups_.at(parameter).segment);
   optimizer_.copy_own(group, segment, range, values_of(plane), out);
   context_.compute()->synchronize();
   forget_decoded();
 }
 
 ConstView WeightStore::own_in_place(ParameterIndex parameter, int plane, Range range) {
-  const ShardGroup& group = group_of(parameter);
-  const Segment& segment = group.segment(at(parameter).segment);
+  const ShardGroup& group = groups_.of(parameter);
+  const Segment& segment = group.segment(groups_.at(parameter).segment);
   // Values from swap space lie in memory that the next call uses again.
   const bool is_resident = options_.swapped == nullptr && options_.parameters.tier != Tier::nvme;
   if (!is_resident || context_.device().meta) return {};
@@ -380,9 +406,9 @@ ConstView WeightStore::own_in_place(ParameterIndex parameter, int plane, Range r
 
 void WeightStore::write_master(ParameterIndex parameter, ConstView values) {
   end_passes();
-  const Placement& placement = at(parameter);
+  const Placement& placement = groups_.at(parameter);
   if (is_quantized(placement.segment)) {
-    return load_encoded(group_of(parameter), placement,
+    return load_encoded(groups_.of(parameter), placement,
                         [&](const autograd::Parameter&, int64_t begin, const View& out) {
                           const Block room = context_.allocate(out.bytes(), Label::staging);
                           const View rounded(room.data(), out.dtype(), out.shape(),
@@ -392,9 +418,9 @@ void WeightStore::write_master(ParameterIndex parameter, ConstView values) {
                           download(rounded, out.data(), context_.compute());
                         });
   }
-  const Range range = kept_range(group_of(parameter), placement);
+  const Range range = kept_range(groups_.of(parameter), placement);
   if (!range.empty()) {
-    store(group_of(parameter), placement, range,
+    store(groups_.of(parameter), placement, range,
           values.narrow(0, range.begin - placement.offset, range.size()));
   }
   context_.compute()->synchronize();
@@ -465,8 +491,8 @@ void WeightStore::load_encoded(const ShardGroup& group, const Placement& placeme
 }
 
 ConstView WeightStore::begin_use(ParameterIndex parameter, const ConstView& stored) {
-  const ShardGroup& group = group_of(parameter);
-  const Placement& placement = at(parameter);
+  const ShardGroup& group = groups_.of(parameter);
+  const Placement& placement = groups_.at(parameter);
   const Shape& shape = placement.parameter->shape();
   if (!is_quantized(placement.segment)) return stored.reshape(shape);
   Use& use = uses_[{parameter.group, parameter.position}];
@@ -537,7 +563,7 @@ std::vector<std::pair<autograd::Parameter*, Tensor>> WeightStore::hand_over() {
   std::vector<std::pair<autograd::Parameter*, Tensor>> values;
   if (shards_ != nullptr) return values;
   for (const ShardGroup& group : groups_) {
-    const auto kept = std::make_shared<Block>(std::move(state_of(group).kept));
+    const auto kept = std::make_shared<Block>(std::move(states_[group].kept));
     for (const Placement& placement : group.placements()) {
       if (is_quantized(placement.segment)) continue;  // there may be no room for them
       const View own = view_of(group, *kept, group.segment(placement.segment), placement.range());

@@ -29,6 +29,9 @@
 
 namespace zinc::zero {
 
+// The largest number of elements that pass through staging memory at once, to and from files.
+inline constexpr int64_t kPieceNumel = int64_t{1} << 20;
+
 // Reads elements [begin, begin + out.numel()) of a parameter, flat row-major, in out's dtype. out:
 // contiguous host memory.
 using ReadValues =
@@ -53,8 +56,8 @@ struct WeightStoreOptions {
 class WeightStore {
  public:
   // `groups`, `communicator` and `context` must outlive this. Values are undefined before load().
-  WeightStore(const std::vector<ShardGroup>& groups, comm::Communicator& communicator,
-              Context& context, const WeightStoreOptions& options);
+  WeightStore(const ShardGroups& groups, comm::Communicator& communicator, Context& context,
+              const WeightStoreOptions& options);
   WeightStore(const WeightStore&) = delete;
   WeightStore& operator=(const WeightStore&) = delete;
 
@@ -154,18 +157,6 @@ class WeightStore {
     int count = 0;
   };
 
-  const ShardGroup& group_at(int group) const { return groups_[static_cast<size_t>(group)]; }
-  const ShardGroup& group_of(const Slice& slice) const { return group_at(slice.group); }
-  const ShardGroup& group_of(ParameterIndex parameter) const { return group_at(parameter.group); }
-  const Placement& at(ParameterIndex parameter) const {
-    return group_of(parameter).placements()[static_cast<size_t>(parameter.position)];
-  }
-  GroupState& state_of(const ShardGroup& group) {
-    return states_[static_cast<size_t>(group.index())];
-  }
-  const GroupState& state_of(const ShardGroup& group) const {
-    return states_[static_cast<size_t>(group.index())];
-  }
   static void become(GroupState& state, Residence to);
 
   // --- Where values lie
@@ -235,14 +226,14 @@ class WeightStore {
   // Loads the kept range of a parameter in a quantized segment.
   void load_encoded(const ShardGroup& group, const Placement& placement, const ReadValues& read);
 
-  const std::vector<ShardGroup>& groups_;
+  const ShardGroups& groups_;
   comm::Communicator& communicator_;
   Context& context_;
   const WeightStoreOptions options_;
   OptimizerShards optimizer_;
   comm::BucketedCollectives collectives_;
   std::unique_ptr<ParameterShards> shards_;  // null: weights are whole
-  std::vector<GroupState> states_;
+  ByGroup<GroupState> states_;
   std::vector<UpdateSlice> slices_;
   std::vector<int> wanted_;                  // groups, in the order of read()
   int64_t live_numel_ = 0;                   // elements of arenas that are there or under way

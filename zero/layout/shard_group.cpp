@@ -149,9 +149,8 @@ std::vector<Range> ShardGroup::trained_gaps() const {
   return gaps;
 }
 
-std::vector<ShardGroup> make_shard_groups(
-    nn::Module& model, int world, int64_t persistence_threshold,
-    const std::function<GroupPart(const autograd::Parameter&)>& part_of) {
+ShardGroups make_shard_groups(nn::Module& model, int world, int64_t persistence_threshold,
+                              const std::function<GroupPart(const autograd::Parameter&)>& part_of) {
   const auto unit_of = [](const nn::Parameter& parameter) {
     nn::Module* unit = nullptr;
     for (nn::Module* module = &parameter.parent(); module != nullptr; module = module->parent()) {
@@ -160,7 +159,7 @@ std::vector<ShardGroup> make_shard_groups(
     return unit;
   };
 
-  std::vector<ShardGroup> groups;
+  ShardGroups groups;
   std::vector<autograd::Parameter*> pending;
   nn::Module* pending_unit = nullptr;
   std::string pending_name;
@@ -188,8 +187,7 @@ std::vector<ShardGroup> make_shard_groups(
   return groups;
 }
 
-ParameterIndex index_of(const autograd::Parameter& parameter,
-                        const std::vector<ShardGroup>& groups) {
+ParameterIndex index_of(const autograd::Parameter& parameter, const ShardGroups& groups) {
   for (const ShardGroup& group : groups) {
     const auto found = std::ranges::find(group.placements(), &parameter, &Placement::parameter);
     if (found == group.placements().end()) continue;
@@ -198,8 +196,7 @@ ParameterIndex index_of(const autograd::Parameter& parameter,
   return kInNoGroup;
 }
 
-void serve(nn::Module& model, const std::vector<ShardGroup>& groups,
-           autograd::ParameterSource& source) {
+void serve(nn::Module& model, const ShardGroups& groups, autograd::ParameterSource& source) {
   for (nn::Parameter* parameter : model.parameters()) {
     parameter->set_source(source, index_of(*parameter, groups));
   }

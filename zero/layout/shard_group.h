@@ -170,6 +170,26 @@ class ShardGroup {
   std::vector<Segment> segments_;
 };
 
+// Something of every group, by the group's index.
+template <class T>
+class ByGroup : public std::vector<T> {
+ public:
+  using std::vector<T>::vector;
+  using std::vector<T>::operator[];
+  decltype(auto) operator[](int group) { return (*this)[static_cast<size_t>(group)]; }
+  decltype(auto) operator[](int group) const { return (*this)[static_cast<size_t>(group)]; }
+  decltype(auto) operator[](const ShardGroup& group) { return (*this)[group.index()]; }
+  decltype(auto) operator[](const ShardGroup& group) const { return (*this)[group.index()]; }
+};
+
+class ShardGroups : public ByGroup<ShardGroup> {
+ public:
+  const ShardGroup& of(ParameterIndex parameter) const { return (*this)[parameter.group]; }
+  const Placement& at(ParameterIndex parameter) const {
+    return of(parameter).placements()[static_cast<size_t>(parameter.position)];
+  }
+};
+
 // Which part of the model's parameters a rank has. Absent for a parameter that the rank does not
 // have; equal for parameters that may lie in one group.
 using GroupPart = std::optional<std::vector<int>>;
@@ -178,16 +198,14 @@ using GroupPart = std::optional<std::vector<int>>;
 // parameters outside any unit. Parameters without elements belong to groups too. An empty
 // `part_of`: the rank has all parameters. Throws InvalidArgument if the model has no parameters, or
 // as the constructor of ShardGroup does.
-std::vector<ShardGroup> make_shard_groups(
+ShardGroups make_shard_groups(
     nn::Module& model, int world, int64_t persistence_threshold,
     const std::function<GroupPart(const autograd::Parameter&)>& part_of = {});
 
 // The index of a parameter that lies in no group: another rank has it.
 inline constexpr ParameterIndex kInNoGroup{.group = -1};
-ParameterIndex index_of(const autograd::Parameter& parameter,
-                        const std::vector<ShardGroup>& groups);
+ParameterIndex index_of(const autograd::Parameter& parameter, const ShardGroups& groups);
 // Puts all parameters of the model under a source, each with its place among the groups.
-void serve(nn::Module& model, const std::vector<ShardGroup>& groups,
-           autograd::ParameterSource& source);
+void serve(nn::Module& model, const ShardGroups& groups, autograd::ParameterSource& source);
 
 }  // namespace zinc::zero

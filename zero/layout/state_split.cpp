@@ -7,7 +7,7 @@
 
 namespace zinc::zero {
 
-StateSplit::StateSplit(const std::vector<ShardGroup>& groups, int parts, Tier tier, double share)
+StateSplit::StateSplit(const ShardGroups& groups, int parts, Tier tier, double share)
     : parts_(parts), tier_(tier) {
   int64_t owned = 0;
   for (const ShardGroup& group : groups) owned += group.trained_numel() / parts;
@@ -22,7 +22,7 @@ StateSplit::StateSplit(const std::vector<ShardGroup>& groups, int parts, Tier ti
 }
 
 int64_t StateSplit::numel(const ShardGroup& group, Tier tier) const {
-  const int64_t on_device = on_device_[static_cast<size_t>(group.index())];
+  const int64_t on_device = on_device_[group];
   if (tier == Tier::device) return on_device;
   return tier == tier_ ? group.trained_numel() / parts_ - on_device : 0;
 }
@@ -35,7 +35,7 @@ std::vector<Slice> StateSplit::cut(const ShardGroup& group, const Segment& segme
                 in_segment / length == (range.end - 1 - segment.offset) / length,
             "[", range.begin, ", ", range.end, ") is not part of one shard of group ",
             group.name());
-  const int64_t on_device = on_device_[static_cast<size_t>(group.index())];
+  const int64_t on_device = on_device_[group];
   // The place of the range among all elements that its owner has of the group.
   const int64_t place = segment.offset / parts_ + in_segment % length;
   const int64_t cut = std::clamp(range.begin + on_device - place, range.begin, range.end);
@@ -48,7 +48,7 @@ std::vector<Slice> StateSplit::cut(const ShardGroup& group, const Segment& segme
   return slices;
 }
 
-std::vector<Slice> StateSplit::slices(const std::vector<ShardGroup>& groups, int owner) const {
+std::vector<Slice> StateSplit::slices(const ShardGroups& groups, int owner) const {
   std::vector<Slice> all;
   for (const ShardGroup& group : groups) {
     for (const Segment& segment : group.segments()) {

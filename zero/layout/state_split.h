@@ -42,7 +42,7 @@ class StateSplit {
  public:
   // `parts`: into how many equal shards each segment is cut, one owner each. `share` in [0, 1]: the
   // part of the elements of a rank that lives in `tier`, rounded up to whole chunks.
-  StateSplit(const std::vector<ShardGroup>& groups, int parts, Tier tier, double share);
+  StateSplit(const ShardGroups& groups, int parts, Tier tier, double share);
 
   int parts() const { return parts_; }
   // The trained elements, with padding, that a rank owns of a group in one tier.
@@ -53,13 +53,13 @@ class StateSplit {
   // Cuts `range` by tier, in order. `range` must lie in one shard of `segment`.
   std::vector<Slice> cut(const ShardGroup& group, const Segment& segment, Range range) const;
   // All that an owner has, group after group.
-  std::vector<Slice> slices(const std::vector<ShardGroup>& groups, int owner) const;
+  std::vector<Slice> slices(const ShardGroups& groups, int owner) const;
 
  private:
   int parts_;
   Tier tier_;
   bool leaves_device_ = false;
-  std::vector<int64_t> on_device_;  // by group: elements of a rank that are on the device
+  ByGroup<int64_t> on_device_;  // elements of a rank that are on the device
 };
 
 }  // namespace zinc::zero

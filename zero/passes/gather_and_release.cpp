@@ -7,10 +7,10 @@ namespace zinc::zero {
 namespace {
 
 void gather_at_uses(const std::vector<Place*>& timeline, const PassInputs& inputs) {
-  std::vector<int> pins(inputs.groups.size(), 0);
+  ByGroup<int> pins(inputs.groups.size(), 0);
   for (Place* place : timeline) {
     const int group = place->event.parameter.group;
-    int& of_group = pins[static_cast<size_t>(group)];
+    int& of_group = pins[group];
     if (place->event.kind == EventKind::use && of_group++ == 0) {
       place->before.push_back({OpKind::gather, group});
     }

@@ -18,32 +18,29 @@ struct Gap {
 
 int64_t used_numel(const StepEvent& event, const PassInputs& inputs) {
   if (event.kind != EventKind::use) return 0;
-  const ShardGroup& group = inputs.groups[static_cast<size_t>(event.parameter.group)];
-  const Placement& placement = group.placements()[static_cast<size_t>(event.parameter.position)];
+  const Placement& placement = inputs.groups.at(event.parameter);
   return is_persistent(placement.segment) ? 0 : placement.parameter->numel();
 }
 
 std::vector<Gap> find_gaps(const std::vector<Place*>& timeline, const PassInputs& inputs) {
   std::vector<Gap> gaps;
-  std::vector<Gap> open(inputs.groups.size());  // since the last release; distance: used until then
-  std::vector<bool> is_open(inputs.groups.size(), false);
+  ByGroup<Gap> open(inputs.groups.size());  // since the last release; distance: used until then
+  ByGroup<bool> is_open(inputs.groups.size(), false);
   int64_t used = 0;
   for (size_t i = 0; i < timeline.size(); ++i) {
     for (const Op& op : timeline[i]->before) {
-      const auto group = static_cast<size_t>(op.group);
-      if (op.kind != OpKind::gather || !is_open[group]) continue;
-      Gap gap = open[group];
+      if (op.kind != OpKind::gather || !is_open[op.group]) continue;
+      Gap gap = open[op.group];
       gap.end = i;
       gap.distance = used - gap.distance;
       gaps.push_back(gap);
-      is_open[group] = false;
+      is_open[op.group] = false;
     }
     used += used_numel(timeline[i]->event, inputs);
     for (const Op& op : timeline[i]->after) {
-      const auto group = static_cast<size_t>(op.group);
       if (op.kind != OpKind::release) continue;
-      open[group] = {.group = op.group, .begin = i, .distance = used};
-      is_open[group] = true;
+      open[op.group] = {.group = op.group, .begin = i, .distance = used};
+      is_open[op.group] = true;
     }
   }
   return gaps;
@@ -58,7 +55,7 @@ void keep(const std::vector<Place*>& timeline, const std::set<int>& resident,
       gathered_curve({timeline.begin(), timeline.end()}, inputs.groups, resident);
   for (const Gap& gap : gaps) {
     if (gap.distance > inputs.policy.max_reuse_numel) break;
-    const int64_t numel = inputs.groups[static_cast<size_t>(gap.group)].gathered_numel();
+    const int64_t numel = inputs.groups[gap.group].gathered_numel();
     const auto begin = live.begin() + static_cast<int64_t>(gap.begin);
     const auto end = live.begin() + static_cast<int64_t>(gap.end);
     const bool fits = *std::max_element(begin, end) + numel <= inputs.policy.max_live_numel;

@@ -12,13 +12,13 @@ namespace {
 
 // By group: gathers of the passes of one micro-batch. Two with no other group's use between them
 // are one: keep_resident() removes the second.
-std::vector<int64_t> count_gathers(const std::vector<Place*>& timeline, size_t num_groups) {
-  std::vector<int64_t> gathers(num_groups, 0);
+ByGroup<int64_t> count_gathers(const std::vector<Place*>& timeline, size_t num_groups) {
+  ByGroup<int64_t> gathers(num_groups, 0);
   int last = -1;
   for (const Place* place : timeline) {
     for (const Op& op : place->before) {
       if (op.kind != OpKind::gather || op.group == last) continue;
-      ++gathers[static_cast<size_t>(op.group)];
+      ++gathers[op.group];
       last = op.group;
     }
   }
@@ -33,12 +33,11 @@ struct Worth {
 
 void choose(Program& program, const PassInputs& inputs) {
   const MicroBatchKind only{.first = true, .last = true};
-  const std::vector<int64_t> gathers =
+  const ByGroup<int64_t> gathers =
       count_gathers(program.bodies.at(only).timeline(), inputs.groups.size());
   std::vector<Worth> worth;
   for (const ShardGroup& group : inputs.groups) {
-    const int64_t spared =
-        gathers[static_cast<size_t>(group.index())] - (inputs.policy.repeats ? 0 : 1);
+    const int64_t spared = gathers[group] - (inputs.policy.repeats ? 0 : 1);
     const int64_t bytes = group.gathered_bytes();
     if (spared <= 0 || bytes == 0) continue;
     const auto time = static_cast<double>(spared * (kGatherOverhead + bytes));

@@ -27,7 +27,7 @@ class Mover {
   void run() {
     for (size_t use = 0; use < timeline_.size(); ++use) {
       for (const Op& op : timeline_[use]->before) {
-        if (op.kind == OpKind::publish) free_from(op.group, use);
+        if (op.kind == OpKind::publish) free_from_[op.group] = use;
       }
       std::vector<Op> gathers;
       for (const Op& op : timeline_[use]->before) {
@@ -35,8 +35,8 @@ class Mover {
       }
       for (const Op& op : gathers) move_up(op, use);
       for (const Op& op : timeline_[use]->after) {
-        if (op.kind == OpKind::release) free_from(op.group, use);
-        if (op.kind == OpKind::publish) free_from(op.group, use);
+        if (op.kind == OpKind::release) free_from_[op.group] = use;
+        if (op.kind == OpKind::publish) free_from_[op.group] = use;
       }
     }
   }
@@ -47,13 +47,11 @@ class Mover {
     int64_t numel = 0;
   };
 
-  void free_from(int group, size_t place) { free_from_[static_cast<size_t>(group)] = place; }
-
   // The gather that is due ahead of the place `use`.
   void move_up(const Op& op, size_t use) {
     if (inputs_.policy.prefetch_numel == 0) return;
-    const int64_t numel = inputs_.groups[static_cast<size_t>(op.group)].gathered_numel();
-    size_t first = std::max(last_issue_, free_from_[static_cast<size_t>(op.group)]);
+    const int64_t numel = inputs_.groups[op.group].gathered_numel();
+    size_t first = std::max(last_issue_, free_from_[op.group]);
     // The last place at which too much would be gathered.
     const bool counts = !resident_.contains(op.group);
     for (size_t at = use; counts && at-- > first;) {
@@ -90,7 +88,7 @@ class Mover {
   const PassInputs& inputs_;
   const std::set<int>& resident_;
   std::vector<int64_t> live_;
-  std::vector<size_t> free_from_;  // by group: given back, or published, behind this place
+  ByGroup<size_t> free_from_;  // given back, or published, behind this place
   size_t last_issue_ = 0;
   std::vector<OnTheWay> moved_;
 };

@@ -8,10 +8,10 @@ namespace zinc::zero {
 namespace {
 
 void read(const std::vector<Place*>& timeline, const PassInputs& inputs) {
-  std::vector<size_t> given_back(inputs.groups.size(), 0);  // behind which place
+  ByGroup<size_t> given_back(inputs.groups.size(), 0);  // behind which place
   size_t last = 0;
   const auto read_for = [&](const Op& gather) {
-    size_t place = std::max(last, given_back[static_cast<size_t>(gather.group)]);
+    size_t place = std::max(last, given_back[gather.group]);
     // What goes wrong with a disk cannot be told at a release: at what follows, then.
     while (timeline[place]->event.kind == EventKind::release) ++place;
     last = place;
@@ -26,7 +26,7 @@ void read(const std::vector<Place*>& timeline, const PassInputs& inputs) {
     for (const std::vector<Op>& ops : {timeline[at]->before, timeline[at]->after}) {
       for (const Op& op : ops) {
         if (op.kind == OpKind::gather) read_for(op);
-        if (op.kind == OpKind::release) given_back[static_cast<size_t>(op.group)] = at;
+        if (op.kind == OpKind::release) given_back[op.group] = at;
       }
     }
   }

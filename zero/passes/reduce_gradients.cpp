@@ -19,12 +19,12 @@ class Turns {
   }
 
   void finish(const StepEvent& event) {
-    --missing_[static_cast<size_t>(event.parameter.group)][static_cast<size_t>(event.micro_batch)];
+    --missing_[event.parameter.group][static_cast<size_t>(event.micro_batch)];
   }
   // Appends what may go out now; with `all`, the rest.
   void go_out(bool all, std::vector<Op>& ops) {
     for (; next_group_ < order_.size(); ++next_group_, next_micro_batch_ = 0) {
-      const std::vector<int>& missing = missing_[static_cast<size_t>(order_[next_group_])];
+      const std::vector<int>& missing = missing_[order_[next_group_]];
       for (; next_micro_batch_ < missing.size(); ++next_micro_batch_) {
         if (!all && missing[next_micro_batch_] > 0) return;
         ops.push_back(
@@ -35,7 +35,7 @@ class Turns {
 
  private:
   std::vector<int> order_;
-  std::vector<std::vector<int>> missing_;  // by group, by micro-batch
+  ByGroup<std::vector<int>> missing_;  // by group, by micro-batch
   size_t next_group_ = 0, next_micro_batch_ = 0;
 };
 

@@ -57,10 +57,9 @@ Pass proven(const Pass& pass, const Program& recorded) {
 
 }  // namespace
 
-StepProgram make_step_program(nn::Model& model, const std::vector<ShardGroup>& groups,
-                              const StepPolicy& policy, const ExampleBatch& example,
-                              int64_t together, const ClientPasses& client,
-                              parallel::PipelineCut* cut) {
+StepProgram make_step_program(nn::Model& model, const ShardGroups& groups, const StepPolicy& policy,
+                              const ExampleBatch& example, int64_t together,
+                              const ClientPasses& client, parallel::PipelineCut* cut) {
   StepProgram made{.groups = &groups,
                    .record = record_step(model, groups, example, together, cut,
                                          policy.pipeline.splits_backward()),

@@ -12,7 +12,7 @@
 namespace zinc::zero {
 
 struct StepProgram {
-  const std::vector<ShardGroup>* groups = nullptr;  // outlive the program
+  const ShardGroups* groups = nullptr;  // outlive the program
   Record record;
   StepPolicy policy;
   Program program;
@@ -30,9 +30,9 @@ struct ClientPasses {
 // result. `together`: micro-batches that pass side by side. `cut`: null if this rank has the whole
 // model. Throws InvalidArgument with the name of the pass that breaks the program. If a name of
 // `without` is no pass, the message lists those there are.
-StepProgram make_step_program(nn::Model& model, const std::vector<ShardGroup>& groups,
-                              const StepPolicy& policy, const ExampleBatch& example,
-                              int64_t together, const ClientPasses& client = {},
+StepProgram make_step_program(nn::Model& model, const ShardGroups& groups, const StepPolicy& policy,
+                              const ExampleBatch& example, int64_t together,
+                              const ClientPasses& client = {},
                               parallel::PipelineCut* cut = nullptr);
 
 }  // namespace zinc::zero

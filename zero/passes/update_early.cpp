@@ -7,16 +7,16 @@ namespace zinc::zero {
 namespace {
 
 // By group: the last place that needs the weights and gradients of the group as they are.
-std::vector<size_t> last_needs(const Phase& backward, size_t num_groups) {
-  std::vector<size_t> last(num_groups, 0);
+ByGroup<size_t> last_needs(const Phase& backward, size_t num_groups) {
+  ByGroup<size_t> last(num_groups, 0);
   for (size_t at = 0; at < backward.size(); ++at) {
     const Place& place = backward[at];
     if (place.event.kind == EventKind::release) {
-      last[static_cast<size_t>(place.event.parameter.group)] = at;
+      last[place.event.parameter.group] = at;
     }
     for (const auto* ops : {&place.before, &place.after}) {
       for (const Op& op : *ops) {
-        if (op.kind == OpKind::reduce) last[static_cast<size_t>(op.group)] = at;
+        if (op.kind == OpKind::reduce) last[op.group] = at;
       }
     }
   }
@@ -25,9 +25,9 @@ std::vector<size_t> last_needs(const Phase& backward, size_t num_groups) {
 
 void update_in(Phase& backward, const std::vector<Op>& updates, size_t num_groups) {
   backward.front().after.push_back({OpKind::decide});
-  const std::vector<size_t> last = last_needs(backward, num_groups);
+  const ByGroup<size_t> last = last_needs(backward, num_groups);
   for (const Op& op : updates) {
-    size_t at = last[static_cast<size_t>(op.group)];
+    size_t at = last[op.group];
     while (backward[at].event.kind == EventKind::release) ++at;
     backward[at].after.push_back(op);
   }

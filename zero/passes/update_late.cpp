@@ -16,14 +16,14 @@ class Progress {
         trained_(inputs.reduce_order.begin(), inputs.reduce_order.end()),
         places_(order_.size()),
         ahead_(inputs.policy.groups_ahead) {
-    for (size_t i = 0; i < order_.size(); ++i) places_[static_cast<size_t>(order_[i])] = i;
+    for (size_t i = 0; i < order_.size(); ++i) places_[order_[i]] = i;
   }
 
   void update_all(std::vector<Op>& ops) { update_until(order_.size(), ops); }
   void after_step(std::vector<Op>& ops) { publish_until(ahead_, ops); }
   // A use of the group comes.
   void before_use(int group, std::vector<Op>& ops) {
-    const size_t place = places_[static_cast<size_t>(group)];
+    const size_t place = places_[group];
     join_until(place + 1, ops);
     publish_until(place + 1 + ahead_, ops);
   }
@@ -50,7 +50,7 @@ class Progress {
 
   const std::vector<int>& order_;
   const std::set<int> trained_;
-  std::vector<size_t> places_;  // of groups, in order_
+  ByGroup<size_t> places_;  // of groups, in order_
   const size_t ahead_;
   size_t updated_ = 0, published_ = 0, joined_ = 0;
 };

@@ -9,7 +9,7 @@ Pass update_weights() {
             std::vector<Op>& ops = program.step.front().after;
             ops.insert(ops.end(), {{OpKind::norm}, {OpKind::decide}});
             for (const int group : inputs.reduce_order) {
-              if (inputs.groups[static_cast<size_t>(group)].num_trained_parameters() > 0) {
+              if (inputs.groups[group].num_trained_parameters() > 0) {
                 ops.push_back({OpKind::update, group});
               }
             }

@@ -33,7 +33,7 @@ class Proof {
   }
   // Groups that are gathered when the passes begin, and groups that are when they end.
   void expect_gathered(const std::set<int>& before, const std::set<int>& after) {
-    for (const int group : before) state_of(group).gathered = true;
+    for (const int group : before) states_[group].gathered = true;
     stay_ = after;
   }
   void expect_reductions(int64_t together, bool is_last) {
@@ -84,8 +84,6 @@ class Proof {
     }
   }
 
-  State& state_of(int group) { return states_[static_cast<size_t>(group)]; }
-  const ShardGroup& group_of(int group) const { return inputs_.groups[static_cast<size_t>(group)]; }
   [[noreturn]] void fail(const std::string& what) const {
     throw InvalidArgument(
         str("step program, ", name_, ", at ", describe(place_->event, inputs_.groups), ": ", what));
@@ -97,7 +95,7 @@ class Proof {
   void take(const Op& op) {
     refuse(op.group < 0 || op.group >= static_cast<int>(states_.size()), "there is no such group",
            {op.kind, 0});
-    State& state = state_of(op.group);
+    State& state = states_[op.group];
     const bool is_of_passes = op.kind < OpKind::norm && op.kind != OpKind::read;
     refuse(in_step_ && is_of_passes, "it has its place in a pass", op);
     switch (op.kind) {
@@ -148,7 +146,7 @@ class Proof {
   }
 
   void update(const Op& op, State& state) {
-    refuse(group_of(op.group).num_trained_parameters() == 0, "the group is not trained", op);
+    refuse(inputs_.groups[op.group].num_trained_parameters() == 0, "the group is not trained", op);
     refuse(state.update == Update::none || (!is_late_ && !decided_), "nothing has decided yet", op);
     refuse(state.update != Update::due, "its update has begun already", op);
     refuse(!is_late_ && state.reduced < static_cast<int64_t>(state.done.size()),
@@ -163,7 +161,7 @@ class Proof {
     refuse(next_published_ >= inputs_.use_order.size() ||
                inputs_.use_order[next_published_] != op.group,
            "groups are published in the order of their first use, each once", op);
-    const bool is_trained = group_of(op.group).num_trained_parameters() > 0;
+    const bool is_trained = inputs_.groups[op.group].num_trained_parameters() > 0;
     refuse(is_trained && state.update == Update::due, "the group was not updated", op);
     ++next_published_;
     state.update = Update::published;
@@ -181,25 +179,26 @@ class Proof {
     refuse(next_reduced_ >= inputs_.reduce_order.size(), "all groups are reduced", op);
     const int turn = inputs_.reduce_order[next_reduced_];
     refuse(turn != op.group || state.reduced != op.micro_batch,
-           str("it is the turn of micro-batch ", state_of(turn).reduced, " of ",
-               group_of(turn).name()),
+           str("it is the turn of micro-batch ", states_[turn].reduced, " of ",
+               inputs_.groups[turn].name()),
            op);
     const bool is_done = state.done[static_cast<size_t>(op.micro_batch)] ==
-                         group_of(op.group).num_trained_parameters();
+                         inputs_.groups[op.group].num_trained_parameters();
     // A parameter that took no part counts as zero once the pass is over.
     refuse(!is_done && place_->event.kind != EventKind::end, "its gradients are not finished", op);
     if (++state.reduced == static_cast<int64_t>(state.done.size())) ++next_reduced_;
   }
 
   void arrive(const StepEvent& event) {
-    State& state = state_of(event.parameter.group);
+    State& state = states_[event.parameter.group];
     switch (event.kind) {
       case EventKind::use:
         if (inputs_.policy.shards_parameters && !state.gathered) {
-          fail(str(group_of(event.parameter.group).name(), " is not gathered"));
+          fail(str(inputs_.groups[event.parameter.group].name(), " is not gathered"));
         }
         if (is_outdated(state)) {
-          fail(str("the update of ", group_of(event.parameter.group).name(), " was not published"));
+          fail(str("the update of ", inputs_.groups[event.parameter.group].name(),
+                   " was not published"));
         }
         ++state.pins;
         return;
@@ -226,7 +225,7 @@ class Proof {
     }
     if (is_late_) require_published();
     if (reduces_ && next_reduced_ < inputs_.reduce_order.size()) {
-      fail(str(group_of(inputs_.reduce_order[next_reduced_]).name(), " was not reduced"));
+      fail(str(inputs_.groups[inputs_.reduce_order[next_reduced_]].name(), " was not reduced"));
     }
   }
 
@@ -239,7 +238,7 @@ class Proof {
 
   std::string name_;
   const PassInputs& inputs_;
-  std::vector<State> states_;
+  ByGroup<State> states_;
   std::set<int> stay_;
   bool reduces_ = false, is_last_ = false;  // micro-batch of its step
   bool is_late_ = false;                    // the update of the step before is under way

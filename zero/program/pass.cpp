@@ -25,7 +25,7 @@ std::multiset<PlacedOp> ops_of(const Program& program) {
   return ops;
 }
 
-int64_t most_gathered(const Program& program, const std::vector<ShardGroup>& groups) {
+int64_t most_gathered(const Program& program, const ShardGroups& groups) {
   int64_t most = 0;
   for (const auto& [kind, body] : program.bodies) {
     for (const int64_t numel : gathered_curve(body.timeline(), groups, program.resident))

@@ -25,17 +25,15 @@
 namespace zinc::zero {
 
 struct PassInputs {
-  const std::vector<ShardGroup>& groups;
+  const ShardGroups& groups;
   const StepPolicy& policy;
   // Record::reduce_order and use_order: the orders in which all ranks reduce, and publish.
   const std::vector<int>& reduce_order;
   const std::vector<int>& use_order;
   // By group; empty: there is one backward pass.
-  std::vector<BackwardTurn> turns{};
+  ByGroup<BackwardTurn> turns{};
 
-  BackwardTurn turn_of(int group) const {
-    return turns.empty() ? BackwardTurn{} : turns[static_cast<size_t>(group)];
-  }
+  BackwardTurn turn_of(int group) const { return turns.empty() ? BackwardTurn{} : turns[group]; }
 };
 
 struct Pass {

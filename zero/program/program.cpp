@@ -117,15 +117,14 @@ std::vector<int> Program::update_order() const {
 }
 
 std::vector<int64_t> gathered_curve(const std::vector<const Place*>& timeline,
-                                    const std::vector<ShardGroup>& groups,
-                                    const std::set<int>& resident) {
+                                    const ShardGroups& groups, const std::set<int>& resident) {
   std::vector<int64_t> curve;
   int64_t live = 0;
   for (const Place* place : timeline) {
     for (const auto* ops : {&place->before, &place->after}) {
       for (const Op& op : *ops) {
         if (resident.contains(op.group)) continue;
-        const int64_t numel = groups[static_cast<size_t>(op.group)].gathered_numel();
+        const int64_t numel = groups[op.group].gathered_numel();
         if (op.kind == OpKind::gather) live += numel;
         if (op.kind == OpKind::release) live -= numel;
       }
@@ -135,20 +134,18 @@ std::vector<int64_t> gathered_curve(const std::vector<const Place*>& timeline,
   return curve;
 }
 
-std::string describe(const StepEvent& event, const std::vector<ShardGroup>& groups) {
+std::string describe(const StepEvent& event, const ShardGroups& groups) {
   if (event.kind == EventKind::begin || event.kind == EventKind::end) {
     return std::string(name_of(event.kind));
   }
-  const ShardGroup& group = groups[static_cast<size_t>(event.parameter.group)];
-  const auto position = static_cast<size_t>(event.parameter.position);
   const std::string beside =
       event.micro_batch > 0 ? str(", micro-batch ", event.micro_batch + 1) : std::string();
-  return str(name_of(event.kind), " ", group.placements()[position].parameter->name(), beside);
+  return str(name_of(event.kind), " ", groups.at(event.parameter).parameter->name(), beside);
 }
 
-std::string describe(const Op& op, const std::vector<ShardGroup>& groups) {
+std::string describe(const Op& op, const ShardGroups& groups) {
   if (!has_group(op.kind)) return std::string(name_of(op.kind));
-  const std::string& group = groups[static_cast<size_t>(op.group)].name();
+  const std::string& group = groups[op.group].name();
   const std::string beside =
       op.micro_batch > 0 ? str(", micro-batch ", op.micro_batch + 1) : std::string();
   return str(name_of(op.kind), " ", group.empty() ? "(the model itself)" : group, beside);

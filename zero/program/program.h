@@ -142,12 +142,11 @@ bool has_group(OpKind kind);
 // For each place of a timeline: how many elements are gathered once the ops behind the place have
 // gone out. Elements of `resident` groups do not count.
 std::vector<int64_t> gathered_curve(const std::vector<const Place*>& timeline,
-                                    const std::vector<ShardGroup>& groups,
-                                    const std::set<int>& resident = {});
+                                    const ShardGroups& groups, const std::set<int>& resident = {});
 
 // "use of transformer.h.0.attn.c_attn.weight"
-std::string describe(const StepEvent& event, const std::vector<ShardGroup>& groups);
+std::string describe(const StepEvent& event, const ShardGroups& groups);
 // "gather transformer.h.0"
-std::string describe(const Op& op, const std::vector<ShardGroup>& groups);
+std::string describe(const Op& op, const ShardGroups& groups);
 
 }  // namespace zinc::zero

@@ -20,7 +20,7 @@ namespace {
 // Writes down what is asked of it.
 class RecordingSource : public parallel::MetaSource {
  public:
-  RecordingSource(const std::vector<ShardGroup>& groups, Context& context, const WorkLog& log)
+  RecordingSource(const ShardGroups& groups, Context& context, const WorkLog& log)
       : groups_(groups), context_(context), log_(log) {}
 
   autograd::ParameterGuard acquire(autograd::Parameter& parameter) override {
@@ -32,7 +32,7 @@ class RecordingSource : public parallel::MetaSource {
     add(EventKind::gradient_done, parameter);
   }
   bool defers(const autograd::Parameter& parameter) const override {
-    return may_defer(groups_[static_cast<size_t>(parameter.index().group)]);
+    return may_defer(groups_[parameter.index().group]);
   }
   // What follows is of this one of the micro-batches side by side.
   void enter(int64_t micro_batch) { micro_batch_ = micro_batch; }
@@ -73,7 +73,7 @@ class RecordingSource : public parallel::MetaSource {
     return done;
   }
 
-  const std::vector<ShardGroup>& groups_;
+  const ShardGroups& groups_;
   Context& context_;
   const WorkLog& log_;
   Phase places_;
@@ -92,24 +92,24 @@ std::vector<const Phase*> backward_phases(const Record& record) {
   return phases;
 }
 
-std::vector<int> order_of_completion(const std::vector<ShardGroup>& groups, const Record& record) {
-  std::vector<int> missing;
+std::vector<int> order_of_completion(const ShardGroups& groups, const Record& record) {
+  ByGroup<int> missing;
   for (const ShardGroup& group : groups) missing.push_back(group.num_trained_parameters());
   std::vector<int> order;
   for (const Phase* phase : backward_phases(record)) {
     for (const Place& place : *phase) {
       if (place.event.kind != EventKind::gradient_done) continue;
       const int group = place.event.parameter.group;
-      if (--missing[static_cast<size_t>(group)] == 0) order.push_back(group);
+      if (--missing[group] == 0) order.push_back(group);
     }
   }
   for (int group = static_cast<int>(groups.size()) - 1; group >= 0; --group) {
-    if (missing[static_cast<size_t>(group)] > 0) order.push_back(group);
+    if (missing[group] > 0) order.push_back(group);
   }
   return order;
 }
 
-std::vector<int> order_of_use(const std::vector<ShardGroup>& groups, const Record& record) {
+std::vector<int> order_of_use(const ShardGroups& groups, const Record& record) {
   std::vector<int> order;
   const auto add = [&](int group) {
     if (std::find(order.begin(), order.end(), group) == order.end()) order.push_back(group);
@@ -124,16 +124,15 @@ std::vector<int> order_of_use(const std::vector<ShardGroup>& groups, const Recor
 }
 
 // Groups that no part uses are made zero in the first part's passes, the last of a micro-batch.
-std::vector<BackwardTurn> turns_of(const std::vector<ShardGroup>& groups, const Record& record,
-                                   bool splits) {
-  std::vector<BackwardTurn> turns;
+ByGroup<BackwardTurn> turns_of(const ShardGroups& groups, const Record& record, bool splits) {
+  ByGroup<BackwardTurn> turns;
   for (const ShardGroup& group : groups) {
     turns.push_back({.deferred = splits && may_defer(group)});
   }
   for (size_t part = 0; part < record.bodies.size(); ++part) {
     for (const Place& place : record.bodies[part].forward) {
       if (place.event.kind != EventKind::use) continue;
-      turns[static_cast<size_t>(place.event.parameter.group)].part = static_cast<int>(part);
+      turns[place.event.parameter.group].part = static_cast<int>(part);
     }
   }
   return turns;
@@ -172,9 +171,8 @@ void record_stages(parallel::PipelineCut& cut, const nn::Batch& batch, Recording
 
 }  // namespace
 
-Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
-                   const ExampleBatch& example, int64_t together, parallel::PipelineCut* cut,
-                   bool splits) {
+Record record_step(nn::Model& model, const ShardGroups& groups, const ExampleBatch& example,
+                   int64_t together, parallel::PipelineCut* cut, bool splits) {
   const bool remakes = autograd::Mode::current().remakes;
   WorkLog log;
   Context context(parallel::meta_context(&log));
@@ -233,7 +231,7 @@ Program program_of(const Record& record, bool side_by_side) {
   return program;
 }
 
-uint64_t hash_of(const std::vector<ShardGroup>& groups) {
+uint64_t hash_of(const ShardGroups& groups) {
   uint64_t hash = hash_text("zinc layout 1");
   const auto mix = [&hash](uint64_t value) { hash = combine_bits(hash, value); };
   for (const ShardGroup& group : groups) {

@@ -29,7 +29,7 @@ struct Record {
   // All groups: those that a forward pass uses, by their first use, then the rest.
   std::vector<int> use_order{};
   // By group: the pass in which its gradients are made.
-  std::vector<BackwardTurn> turns{};
+  ByGroup<BackwardTurn> turns{};
 };
 
 // Makes a batch of the shapes that a model trains on, in the current context. That is a meta
@@ -40,15 +40,14 @@ using ExampleBatch = std::function<nn::Batch()>;
 // (parallel/vertical_passes.h). `cut`: only the stages of this rank of a pipeline. `splits`:
 // gradients of weights are made apart. Afterwards the model's parameters have their sources back.
 // Throws InvalidArgument with what the model complains of, and behind which parameter.
-Record record_step(nn::Model& model, const std::vector<ShardGroup>& groups,
-                   const ExampleBatch& example, int64_t together = 1,
-                   parallel::PipelineCut* cut = nullptr, bool splits = false);
+Record record_step(nn::Model& model, const ShardGroups& groups, const ExampleBatch& example,
+                   int64_t together = 1, parallel::PipelineCut* cut = nullptr, bool splits = false);
 
 // The program without ops: the record, as bodies of all kinds of micro-batches. `side_by_side`: all
 // micro-batches of a step make one body.
 Program program_of(const Record& record, bool side_by_side);
 
 // A hash of the layout of all groups: names, offsets, sizes, dtypes.
-uint64_t hash_of(const std::vector<ShardGroup>& groups);
+uint64_t hash_of(const ShardGroups& groups);
 
 }  // namespace zinc::zero

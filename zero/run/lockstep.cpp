@@ -32,7 +32,7 @@ void Lockstep::use(int group) {
                             "the same groups in the same order"));
 }
 
-std::unique_ptr<Lockstep> make_lockstep(bool needed, const std::vector<ShardGroup>& groups,
+std::unique_ptr<Lockstep> make_lockstep(bool needed, const ShardGroups& groups,
                                         comm::World& world) {
   if (!needed || world.size() == 1) return nullptr;
   return std::make_unique<Lockstep>(groups, world);

@@ -17,8 +17,7 @@ namespace zinc::zero {
 // For passes without a program. A call that compares blocks the host until all ranks are there.
 class Lockstep {
  public:
-  Lockstep(const std::vector<ShardGroup>& groups, comm::World& world)
-      : groups_(groups), world_(world) {}
+  Lockstep(const ShardGroups& groups, comm::World& world) : groups_(groups), world_(world) {}
 
   // A pass begins. The pass before may have been given up.
   void begin() { last_ = kEnd; }
@@ -31,13 +30,12 @@ class Lockstep {
  private:
   static constexpr int kEnd = -1;
 
-  const std::vector<ShardGroup>& groups_;
+  const ShardGroups& groups_;
   comm::World& world_;
   int last_ = kEnd;
 };
 
 // Null if not `needed`, or in a world of one rank.
-std::unique_ptr<Lockstep> make_lockstep(bool needed, const std::vector<ShardGroup>& groups,
-                                        comm::World& world);
+std::unique_ptr<Lockstep> make_lockstep(bool needed, const ShardGroups& groups, comm::World& world);
 
 }  // namespace zinc::zero

@@ -166,7 +166,7 @@ void Runner::gradient_done(autograd::Parameter& parameter) {
 }
 
 bool Runner::defers(const autograd::Parameter& parameter) const {
-  return may_defer(parts_.groups[static_cast<size_t>(parameter.index().group)]);
+  return may_defer(parts_.groups[parameter.index().group]);
 }
 
 void Runner::arrive(EventKind kind, ParameterIndex parameter) {

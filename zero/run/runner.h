@@ -33,7 +33,7 @@ class Runner final : public autograd::ParameterSource {
  public:
   // What a program works on; all of it outlives the runner.
   struct Parts {
-    const std::vector<ShardGroup>& groups;
+    const ShardGroups& groups;
     const Program& program;
     const StepPolicy& policy;
     const std::vector<int>& reduce_order;

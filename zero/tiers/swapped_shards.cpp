@@ -40,8 +40,8 @@ offload::SwapSettings swap_settings(const EngineConfig& config, const OffloadCon
           .clock = clock};
 }
 
-std::vector<Tile> optimizer_tiles(const std::vector<ShardGroup>& groups,
-                                  const comm::Communicator& communicator, int64_t most) {
+std::vector<Tile> optimizer_tiles(const ShardGroups& groups, const comm::Communicator& communicator,
+                                  int64_t most) {
   std::vector<Tile> tiles;
   for (const ShardGroup& group : groups) {
     const Encoding wide{.dtype = group.wide_dtype()};
@@ -62,7 +62,7 @@ std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communica
   return tiles;
 }
 
-SwappedShards::SwappedShards(const std::vector<ShardGroup>& groups, std::vector<Tile> tiles,
+SwappedShards::SwappedShards(const ShardGroups& groups, std::vector<Tile> tiles,
                              const optim::States& states, Label label, Context& context,
                              const offload::SwapSettings& settings)
     : groups_(groups), context_(context), states_(states), tiles_(std::move(tiles)) {
@@ -180,7 +180,7 @@ offload::SwapSpace::Transfer SwappedShards::start_write(size_t tile, const Block
 }
 
 const std::string& SwappedShards::name_of_group(size_t tile) const {
-  return names_[static_cast<size_t>(tiles_[tile].group)];
+  return names_[tiles_[tile].group];
 }
 
 }  // namespace zinc::zero

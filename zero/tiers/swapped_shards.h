@@ -42,8 +42,8 @@ struct Tile {
 
 // Tiles for master weights and optimizer states: this rank's shards of the trained segments;
 // weights in f32 (f64 models: f64). A tile has at most `most` elements, rounded up to kNormChunk.
-std::vector<Tile> optimizer_tiles(const std::vector<ShardGroup>& groups,
-                                  const comm::Communicator& communicator, int64_t most);
+std::vector<Tile> optimizer_tiles(const ShardGroups& groups, const comm::Communicator& communicator,
+                                  int64_t most);
 // Tiles for parameters: this rank's shards of all segments of a group but the persistent one, in
 // the model's dtype or encoded. A tile has at most `most` elements, rounded up to kShardUnit
 // (dtypes of 4 bytes and more: to kNormChunk).
@@ -58,9 +58,8 @@ class SwappedShards {
   // first. `label`: under which the bytes
   // count on the tier nvme; Label::gradients also changes the names in the trace. `groups` must
   // outlive this. Throws IoError.
-  SwappedShards(const std::vector<ShardGroup>& groups, std::vector<Tile> tiles,
-                const optim::States& states, Label label, Context& context,
-                const offload::SwapSettings& settings);
+  SwappedShards(const ShardGroups& groups, std::vector<Tile> tiles, const optim::States& states,
+                Label label, Context& context, const offload::SwapSettings& settings);
 
   const std::vector<Tile>& tiles() const { return tiles_; }
   int num_planes() const { return 1 + states_.count; }
@@ -107,11 +106,11 @@ class SwappedShards {
   void flush();
   const std::string& name_of_group(size_t tile) const;
 
-  const std::vector<ShardGroup>& groups_;
+  const ShardGroups& groups_;
   Context& context_;
   const optim::States states_;
   std::vector<Tile> tiles_;
-  std::vector<std::string> names_;                 // by group, for the trace
+  ByGroup<std::string> names_;                     // by group, for the trace
   std::vector<bool> written_;                      // by tile: swap space holds its values
   std::unique_ptr<offload::SwapExtents> extents_;  // one per tile
   Block cache_;                                    // one tile, for read() and write()

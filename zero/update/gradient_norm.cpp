@@ -40,9 +40,8 @@ void for_each_piece(const ShardGroup& group, const Slice& owned, const Visit& vi
 
 }  // namespace
 
-GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
-                           std::vector<std::vector<Slice>> owned, comm::Communicator& communicator,
-                           Context& context, NormPeers peers)
+GradientNorm::GradientNorm(const ShardGroups& groups, std::vector<std::vector<Slice>> owned,
+                           comm::Communicator& communicator, Context& context, NormPeers peers)
     : groups_(groups),
       owned_(std::move(owned)),
       nodes_(owned_.size()),
@@ -68,8 +67,7 @@ GradientNorm::GradientNorm(const std::vector<ShardGroup>& groups,
                 "gradient norm: a range that cuts a chunk");
       if (rank == me()) first_sums_.push_back(num_own());
       for_each_piece(
-          groups_[static_cast<size_t>(piece.group)], piece,
-          [&](ParameterIndex index, const Placement&, Range chunks) {
+          groups_[piece.group], piece, [&](ParameterIndex index, const Placement&, Range chunks) {
             for (const auto& subtree : kernels::chunk_subtrees(chunks.begin, chunks.end)) {
               nodes_[rank].push_back({index, subtree});
             }
@@ -136,8 +134,7 @@ void GradientNorm::queue_sums(size_t i, const ConstView& gradient, const Rooms& 
                        stream);
   std::vector<kernels::ChunkSubtree> trees;
   for_each_piece(
-      groups_[static_cast<size_t>(owned.group)], owned,
-      [&](ParameterIndex, const Placement& placement, Range chunks) {
+      groups_[owned.group], owned, [&](ParameterIndex, const Placement& placement, Range chunks) {
         // Of the parameter's first chunk, which another rank may have.
         const int64_t origin = (placement.offset - owned.range.begin) / kNormChunk;
         for (const auto& [first, width] : kernels::chunk_subtrees(chunks.begin, chunks.end)) {
@@ -236,16 +233,11 @@ NormResult GradientNorm::measure_taken() {
   return combine(exchange(sums));
 }
 
-const autograd::Parameter& GradientNorm::parameter_of(const Node& node) const {
-  const ShardGroup& group = groups_[static_cast<size_t>(node.parameter.group)];
-  return *group.placements()[static_cast<size_t>(node.parameter.position)].parameter;
-}
-
 NormResult GradientNorm::combine(const std::vector<std::vector<double>>& sums) const {
   Sums here{.squares = std::vector<double>(peers_.parameters.size())};
   for (size_t begin = 0; begin < leaves_.size() && !context_.device().meta;) {
     size_t end = begin;
-    const size_t parameter = order_.at(&parameter_of(leaves_[begin].node));
+    const size_t parameter = order_.at(groups_.at(leaves_[begin].node.parameter).parameter);
     std::vector<kernels::ChunkSubtree> subtrees;
     std::vector<double> values;
     for (; end < leaves_.size() && leaves_[end].node.parameter == leaves_[begin].node.parameter;
@@ -331,7 +323,7 @@ NormResult GradientNorm::result(double sum_of_squares, int64_t first_nonfinite) 
   NormResult result{.sum_of_squares = sum_of_squares};
   if (first_nonfinite < 0) return result;
   const Leaf& leaf = leaves_[static_cast<size_t>(first_nonfinite)];
-  result.nonfinite = &parameter_of(leaf.node);
+  result.nonfinite = groups_.at(leaf.node.parameter).parameter;
   result.nonfinite_rank = leaf.rank;
   return result;
 }

@@ -68,7 +68,7 @@ class GradientNorm {
   // `groups`, `communicator` and `context` must outlive this. `peers`: ranks that have other parts
   // of the model. The sums of slices are added in order of rank; parameters that are not sliced
   // count once.
-  GradientNorm(const std::vector<ShardGroup>& groups, std::vector<std::vector<Slice>> owned,
+  GradientNorm(const ShardGroups& groups, std::vector<std::vector<Slice>> owned,
                comm::Communicator& communicator, Context& context, NormPeers peers = {});
   ~GradientNorm();
   GradientNorm(const GradientNorm&) = delete;
@@ -145,7 +145,6 @@ class GradientNorm {
   Sums over_stages(Sums here) const;
   // Adds the sums of other ranks' slices. Collective.
   NormResult over_slices(const Sums& sums) const;
-  const autograd::Parameter& parameter_of(const Node& node) const;
   // `sums`: by rank, of that rank's nodes.
   NormResult combine(const std::vector<std::vector<double>>& sums) const;
 
@@ -154,7 +153,7 @@ class GradientNorm {
   // InternalError unless there is a gradient for each range of this rank.
   void require_all(const std::vector<ConstView>& gradients) const;
 
-  const std::vector<ShardGroup>& groups_;
+  const ShardGroups& groups_;
   std::vector<std::vector<Slice>> owned_;
   std::vector<std::vector<Node>> nodes_;  // by rank, in the order of measure_own's result
   std::vector<int64_t> first_sums_;       // sums_of()

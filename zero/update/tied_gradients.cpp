@@ -11,14 +11,13 @@ constexpr int kTied = 2;  // tag of messages
 
 }  // namespace
 
-TiedGradients::TiedGradients(const std::vector<ShardGroup>& groups,
-                             const parallel::PipelineCut& cut, comm::World& pipe,
-                             const Strategy& strategy)
+TiedGradients::TiedGradients(const ShardGroups& groups, const parallel::PipelineCut& cut,
+                             comm::World& pipe, const Strategy& strategy)
     : groups_(groups), cut_(cut), pipe_(pipe), strategy_(strategy) {}
 
 void TiedGradients::add_up() const {
   for (const Slice& slice : strategy_.weights->slices()) {
-    const ShardGroup& group = groups_[static_cast<size_t>(slice.group)];
+    const ShardGroup& group = groups_[slice.group];
     const std::vector<int>& holders = cut_.holders(*group.placements().front().parameter);
     if (holders.size() == 1) continue;
     add_up(holders, strategy_.gradients->on_device(slice));

@@ -17,15 +17,15 @@ namespace zinc::zero {
 class TiedGradients {
  public:
   // All outlive this. `pipe`: the ranks of the pipeline.
-  TiedGradients(const std::vector<ShardGroup>& groups, const parallel::PipelineCut& cut,
-                comm::World& pipe, const Strategy& strategy);
+  TiedGradients(const ShardGroups& groups, const parallel::PipelineCut& cut, comm::World& pipe,
+                const Strategy& strategy);
   // After GradientStore::finish(), on the compute stream. Collective among those that have them.
   void add_up() const;
 
  private:
   void add_up(const std::vector<int>& holders, const View& sums) const;
 
-  const std::vector<ShardGroup>& groups_;
+  const ShardGroups& groups_;
   const parallel::PipelineCut& cut_;
   comm::World& pipe_;
   const Strategy& strategy_;

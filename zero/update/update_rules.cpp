@@ -35,7 +35,7 @@ GroupOf group_of_parameter(nn::Module& model, const std::vector<optim::Parameter
 
 }  // namespace
 
-UpdateRules::UpdateRules(nn::Module& model, const std::vector<ShardGroup>& shard_groups,
+UpdateRules::UpdateRules(nn::Module& model, const ShardGroups& shard_groups,
                          std::vector<optim::ParameterGroup> groups,
                          const optim::HyperParameters& hyper, bool by_parameter)
     : groups_(std::move(groups)) {
@@ -96,7 +96,7 @@ void UpdateRules::bring_scalars(const optim::Optimizer& optimizer, int64_t step)
 
 std::vector<UpdateRules::Part> UpdateRules::parts(int shard_group, Range range) const {
   std::vector<Part> parts;
-  for (const Piece& piece : pieces_[static_cast<size_t>(shard_group)]) {
+  for (const Piece& piece : pieces_[shard_group]) {
     const Range inside = intersect(piece.range, range);
     if (inside.empty()) continue;
     ConstView scalars;

@@ -26,7 +26,7 @@ class UpdateRules {
   // The learning rate of a group is that of the schedule times the group's own rate over the rate
   // of `hyper`. `by_parameter`: updates are cut at every parameter, for an optimizer that asks for
   // optim::Update::site. Throws InvalidArgument with the parameter's name.
-  UpdateRules(nn::Module& model, const std::vector<ShardGroup>& shard_groups,
+  UpdateRules(nn::Module& model, const ShardGroups& shard_groups,
               std::vector<optim::ParameterGroup> groups, const optim::HyperParameters& hyper,
               bool by_parameter = false);
 
@@ -67,7 +67,7 @@ class UpdateRules {
   std::vector<optim::ParameterGroup> groups_;
   std::vector<double> lr_scales_;              // by group
   std::vector<optim::HyperParameters> hyper_;  // by group, of the next step
-  std::vector<std::vector<Piece>> pieces_;     // by shard group, in order
+  ByGroup<std::vector<Piece>> pieces_;         // by shard group, in order
   Tensor scalars_;                             // [groups, num_scalars] f32, or undefined
   UpdateGate gate_;
 };

@@ -116,7 +116,7 @@ WeightUpdate::WeightUpdate(WeightStore& weights, GradientStore& gradients, Conte
       next_join_(options.order.size()),
       published_(options.order.size()) {
   for (size_t place = 0; place < options_.order.size(); ++place) {
-    places_[static_cast<size_t>(options_.order[place])] = place;
+    places_[options_.order[place]] = place;
   }
   if (tier_ == Tier::device) return;
   if (options_.on_device) {
@@ -211,13 +211,12 @@ void WeightUpdate::publish_until(size_t end) {
 }
 
 void WeightUpdate::publish(int group) {
-  guarded([&] { publish_until(places_[static_cast<size_t>(group)] + 1); });
+  guarded([&] { publish_until(places_[group] + 1); });
 }
 
 void WeightUpdate::join(int group) {
   guarded([&] {
-    for (const size_t place = places_[static_cast<size_t>(group)]; next_join_ <= place;
-         ++next_join_) {
+    for (const size_t place = places_[group]; next_join_ <= place; ++next_join_) {
       publish_until(next_join_ + 1);
       for (const Event& event : published_[next_join_]) context_.compute()->wait(event);
       published_[next_join_].clear();

@@ -181,8 +181,8 @@ class WeightUpdate {
   GradientStore& gradients_;
   Context& context_;
   const std::vector<UpdateSlice>& slices_;
-  std::vector<size_t> places_;  // by group: its index in `order`
-  const Tier tier_;             // of slices off the device; the device, if there are none
+  ByGroup<size_t> places_;  // by group: its index in `order`
+  const Tier tier_;         // of slices off the device; the device, if there are none
   const int64_t tile_numel_;
   UpdatedWeights device_;
   std::optional<UpdatedWeights> host_;  // absent: the CPU updates nothing

@@ -1,5 +1,6 @@
 #include "zero/update/whole_step.h"
 
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -11,15 +12,9 @@
 namespace zinc::zero {
 
 std::string_view name_of(StepOutcome outcome) {
-  switch (outcome) {
-    case StepOutcome::accumulated:
-      return "accumulated";
-    case StepOutcome::applied:
-      return "applied";
-    case StepOutcome::skipped_overflow:
-      return "skipped_overflow";
-  }
-  return "?";
+  static constexpr std::array<std::string_view, 3> kNames{"accumulated", "applied",
+                                                          "skipped_overflow"};
+  return kNames[static_cast<size_t>(outcome)];
 }
 
 namespace {

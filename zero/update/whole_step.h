@@ -43,7 +43,7 @@ class WholeStep {
     int sequence = 1;    // neighbouring ranks that have the same micro-batches
     NormPeers peers{};   // ranks that have other parts of the model
     const parallel::PipelineCut* cut = nullptr;  // null: there is no pipeline
-    const std::vector<ShardGroup>& groups;
+    const ShardGroups& groups;
     const StepPolicy& policy;
     Strategy& strategy;
     UpdateRules& rules;

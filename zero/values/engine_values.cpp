@@ -6,10 +6,10 @@
 
 #include "comm/gather_values.h"
 #include "core/error.h"
+#include "core/transfer.h"
 #include "kernels/scale.h"
 #include "parallel/tensor_ranks.h"
-#include "zero/values/own_values.h"
-#include "zero/values/values_at_end.h"
+#include "zero/values/model_values.h"
 
 namespace zinc::zero {
 namespace {
@@ -21,6 +21,19 @@ Tensor host_tensor(const nn::Parameter& parameter) {
 }
 
 View flat(const Tensor& values) { return values.view().reshape(Shape{values.numel()}); }
+
+// The bytes of the largest piece that any rank hands out. All ranks take the same memory.
+int64_t room_bytes(const ShardGroups& groups, int world) {
+  int64_t bytes = 0;
+  for (const ShardGroup& group : groups) {
+    for (const Placement& placement : group.placements()) {
+      const int64_t shard = group.segment(placement.segment).size / world;
+      const int64_t most = std::min({placement.range().size(), shard, kPieceNumel});
+      bytes = std::max(bytes, most * size_of(group.wide_dtype()));
+    }
+  }
+  return bytes;
+}
 
 // InvalidArgument where the source lacks anything that the model has, or has it in another shape.
 void require_fit(const StateSource& source, nn::Model& model,
@@ -171,9 +184,16 @@ Tensor EngineValues::gradient(std::string_view name, const std::function<double(
   return whole;
 }
 
+bool EngineValues::hands_out(const autograd::Parameter& parameter) const {
+  // What several ranks have is handed out by the first of them.
+  const comm::World* const tensor = parts_.world.tensor();
+  const bool is_main = tensor == nullptr || tensor->is_main();
+  return (parameter.slice() || is_main) &&
+         (parts_.cut == nullptr || parts_.cut->speaks_for(parameter));
+}
+
 void EngineValues::read_own(Engine::Own what, const TakeOwn& take, bool hold) {
   const std::vector<std::string_view> all = kinds();
-  const size_t count = what == Engine::Own::weights ? 1 : all.size();
   const bool holds = hold && can_hold();
   if (holds && parts_.strategy.swapped != nullptr) {
     require(!parts_.gate.is_held(),
@@ -182,16 +202,84 @@ void EngineValues::read_own(Engine::Own what, const TakeOwn& take, bool hold) {
     if (!own_reader_) own_reader_.emplace(*parts_.strategy.swapped, context());
     own_reader_->begin();
   }
-  const OwnHold held{parts_.gate, own_reader_ ? &*own_reader_ : nullptr};
-  // What several ranks have is handed out by the first of them.
-  const auto hands_out = [this](const autograd::Parameter& parameter) {
-    const comm::World* const tensor = parts_.world.tensor();
-    const bool is_main = tensor == nullptr || tensor->is_main();
-    return (parameter.slice() || is_main) &&
-           (parts_.cut == nullptr || parts_.cut->speaks_for(parameter));
-  };
-  read_own_values(parts_.groups, weights(), parts_.world.shards().communicator(), context(),
-                  std::span(all).first(count), holds ? &held : nullptr, hands_out, take);
+  const comm::Communicator& ranks = parts_.world.shards().communicator();
+  const Block room = context().allocate(room_bytes(parts_.groups, ranks.size()), Label::staging);
+  context().compute()->synchronize();
+  std::vector<std::byte> in_host;
+  for (const ShardGroup& group : parts_.groups) {
+    for (size_t position = 0; position < group.placements().size(); ++position) {
+      const Placement& placement = group.placements()[position];
+      const autograd::Parameter& parameter = *placement.parameter;
+      if (placement.range().empty() || !hands_out(parameter)) continue;
+      const ParameterIndex index{group.index(), static_cast<int>(position)};
+      const bool trained = is_trained(placement.segment);
+      const Range part = intersect(
+          placement.range(), group.segment(placement.segment).shard(ranks.rank(), ranks.size()));
+      const bool has_states = trained && what == Engine::Own::weights_and_states;
+      // One kind after the other: a file of them is written from its begin to its end.
+      for (size_t plane = 0; plane < (has_states ? all.size() : 1); ++plane) {
+        for (int64_t begin = part.begin; begin < part.end; begin += kPieceNumel) {
+          const Range piece{begin, std::min(begin + kPieceNumel, part.end)};
+          OwnPiece own{.name = parameter.name(),
+                       .kind = all[plane],
+                       .slice = parameter.slice() ? &*parameter.slice() : nullptr,
+                       .part = part.from(placement.offset),
+                       .begin = begin - placement.offset,
+                       .values = {}};
+          const bool is_held = holds && trained;
+          if (take && is_held) own.lease = parts_.gate.hold(group.index(), piece);
+          const View values(room.data(), group.wide_dtype(), Shape{piece.size()},
+                            context().device());
+          find_own(own, index, static_cast<int>(plane), piece, values, take ? &in_host : nullptr,
+                   is_held);
+          if (take) take(own);
+        }
+      }
+    }
+  }
+}
+
+void EngineValues::find_own(OwnPiece& own, ParameterIndex index, int plane, Range range,
+                            const View& room, std::vector<std::byte>* in_host, bool is_held) {
+  if (is_held && own_reader_) {
+    own.read = [reader = &*own_reader_, group = index.group, range, plane](View out) {
+      reader->read(group, range, plane, out);
+    };
+    return;
+  }
+  const ConstView kept = weights().own_in_place(index, plane, range);
+  if (kept && kept.dtype() == room.dtype()) {
+    own.values = kept;
+    return;
+  }
+  if (kept && is_held) {
+    own.read = [kept](View out) { widen_in_host(kept, out); };
+    return;
+  }
+  const Device device = context().device();
+  bug_check(!is_held || device.meta, "values of ", own.name,
+            " are held, and do not stay where they are");
+  weights().read_own(index, plane, range, room);
+  own.values = room;
+  if (device.meta || device.is_cpu() || in_host == nullptr) return;
+  in_host->resize(static_cast<size_t>(room.bytes()));
+  download(room, in_host->data(), context().compute());
+  own.values = {in_host->data(), room.dtype(), room.shape(), kCpu};
+}
+
+OwnBytes EngineValues::own_bytes() const {
+  OwnBytes bytes;
+  for (const ShardGroup& group : parts_.groups) {
+    for (const Segment& segment : group.segments()) {
+      const int64_t plane = segment.size / group.world() * size_of(group.wide_dtype());
+      if (is_trained(segment.kind)) {
+        bytes.trained += plane * (1 + parts_.optimizer.num_states());
+      } else {
+        bytes.frozen += plane;
+      }
+    }
+  }
+  return bytes;
 }
 
 // Nothing that the optimizer has is on the device, or in memory that the next read uses again.

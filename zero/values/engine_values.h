@@ -2,6 +2,7 @@
 // optimizer states, by name and as a whole.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -32,7 +33,7 @@ class EngineValues {
     nn::Model& model;
     comm::World& world;                          // all ranks
     const parallel::PipelineCut* cut = nullptr;  // null: this rank has all of the model
-    const std::vector<ShardGroup>& groups;
+    const ShardGroups& groups;
     const optim::Optimizer& optimizer;
     Strategy& strategy;
     UpdateGate& gate;
@@ -50,8 +51,10 @@ class EngineValues {
             const std::function<void(Engine::EditedParameters&)>& change, int modifier);
   // Before the step. `divisor`: reduces the gradients, and gives what their sum is divided by.
   Tensor gradient(std::string_view name, const std::function<double()>& divisor);
+  // Pieces pass through one staging buffer of at most 4 MiB (f64 models: 8 MiB).
   void read_own(Engine::Own what, const TakeOwn& take, bool hold);
-  bool can_hold() const;  // EngineUsage::can_hold_own
+  bool can_hold() const;       // EngineUsage::can_hold_own
+  OwnBytes own_bytes() const;  // EngineUsage::own
   void import_state(const StateSource& source, const ImportOptions& options);
   // Gives the model its values.
   void release_to_model();
@@ -74,6 +77,12 @@ class EngineValues {
   Tensor on_all_stages(const nn::Parameter& parameter, const Tensor& values);
   // What every rank that shares the parameter has of it. Collective where ranks do.
   Tensor whole_of(const nn::Parameter& parameter, const Tensor& here);
+  // Whether this rank hands out a parameter that other ranks may have too.
+  bool hands_out(const autograd::Parameter& parameter) const;
+  // Gives `own` its values, or a way to read them: from where they are, or by way of `room` and, on
+  // a GPU, `in_host` (null: they stay on it).
+  void find_own(OwnPiece& own, ParameterIndex index, int plane, Range range, const View& room,
+                std::vector<std::byte>* in_host, bool is_held);
   void load_from(const StateSource& source, const std::vector<std::string_view>& kinds,
                  const ImportOptions& options);
 

@@ -7,16 +7,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "comm/communicator.h"
-#include "core/context.h"
-#include "zero/group/weight_store.h"
+#include "core/tensor_slice.h"
+#include "core/view.h"
 #include "zero/layout/shard_group.h"
-#include "zero/tiers/swapped_reader.h"
 #include "zero/update/update_gate.h"
 
 namespace zinc::zero {
@@ -42,31 +38,11 @@ struct OwnPiece {
 };
 using TakeOwn = std::function<void(const OwnPiece& piece)>;
 
-// How pieces are held. `swapped`: null if nothing is in swap space.
-struct OwnHold {
-  UpdateGate& gate;
-  SwappedReader* swapped = nullptr;
-};
-
-// The bytes that a rank hands out of weights and `num_states` states, all in f32 (f64 models: f64),
-// padding included. The same on every rank.
+// The bytes that a rank hands out of weights and states, all in f32 (f64 models: f64), padding
+// included. The same on every rank.
 struct OwnBytes {
   int64_t trained = 0;
   int64_t frozen = 0;
 };
-OwnBytes own_bytes(const std::vector<ShardGroup>& groups, int world, int num_states);
-
-// The implementation of Engine::read_own().
-// - `kinds`: the names of the planes. States are handed out of trained parameters only.
-// - `hold`: trained values are held instead of copied; all of them must lie in host memory or swap
-//   space. Null: nothing is held.
-// - `hands_out`: whether this rank hands out a parameter that other ranks may have too.
-//
-// Pieces pass through one staging buffer of at most 4 MiB (f64 models: 8 MiB).
-void read_own_values(const std::vector<ShardGroup>& groups, WeightStore& weights,
-                     const comm::Communicator& communicator, Context& context,
-                     std::span<const std::string_view> kinds, const OwnHold* hold,
-                     const std::function<bool(const autograd::Parameter&)>& hands_out,
-                     const TakeOwn& take);
 
 }  // namespace zinc::zero
