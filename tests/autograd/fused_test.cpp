@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "autograd/backward.h"
+#include "autograd/mode.h"
 #include "autograd/ops/attention.h"
 #include "autograd/ops/binary.h"
 #include "autograd/ops/cast.h"
@@ -155,12 +156,16 @@ TEST_F(Fused, LinearOfSeveralWeights_TakesThemWhereTheyLie) {
     expect_equal(in_place, elsewhere, {{3, 5, 16}, {39, 16}}, dtype);
     expect_close(in_place, whole, {{3, 5, 16}, {39, 16}}, dtype, 1e-6);
   }
+  // Of the forward pass alone: what its product takes lies beside a copy of the weights. The other
+  // products of backward may take more than both, which depends on the processor.
   const auto peak_with = [&](const Function& function) {
-    evaluate(function, {{1, 96}, {39, 96}}, DType::f32);
+    const NoGrad no_grad;
+    const Tensors inputs{random_tensor({1, 96}, 0), random_tensor({39, 96}, 1)};
+    rank_.context.allocator().reset_peaks();
+    function(inputs);
     return rank_.context.allocator().report().at(Tier::device, Label::workspace).peak;
   };
-  const int64_t peak = peak_with(in_place);
-  EXPECT_GT(peak_with(elsewhere), peak);
+  EXPECT_GE(peak_with(elsewhere), peak_with(in_place) + 39 * 96 * int64_t{sizeof(float)});
 }
 
 // What codes of 8 bits of a matrix stand for.
