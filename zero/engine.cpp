@@ -288,10 +288,9 @@ class Engine::Impl {
         rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper,
                optimizer_->state_dtype() != DType::f32),
         agreed_(agrees(world_, program_.hash, rules_.hash())),
-        strategy_(make_strategy(config_, strategy_inputs())),
+        stores_(make_stores(config_, store_inputs())),
         lockstep_(make_lockstep(program_.policy.shards_parameters, groups_, world_)),
-        recorded_(
-            make_recorded_passes(config_, options.dynamic_model, world_, *strategy_.gradients)),
+        recorded_(make_recorded_passes(config_, options.dynamic_model, world_, *stores_.gradients)),
         step_(step_parts(), {config_.schedule, config_.optimizer, run_length(options)}),
         runner_(runner_parts(options)),
         passes_({.config = config_,
@@ -299,7 +298,7 @@ class Engine::Impl {
                  .world = whole_,
                  .cut = cut_.get(),
                  .program = program_,
-                 .strategy = strategy_,
+                 .stores = stores_,
                  .step = step_,
                  .runner = runner_,
                  .recorded = recorded_.get(),
@@ -310,7 +309,7 @@ class Engine::Impl {
                  .cut = cut_.get(),
                  .groups = groups_,
                  .optimizer = *optimizer_,
-                 .strategy = strategy_,
+                 .stores = stores_,
                  .gate = rules_.gate(),
                  .step = step_}),
         after_step_(std::move(options.after_step)) {
@@ -322,7 +321,7 @@ class Engine::Impl {
     serve(model, groups_, runner_);
   }
 
-  ~Impl() { leave_values(model_, strategy_, !step_.is_updating()); }
+  ~Impl() { leave_values(model_, stores_, !step_.is_updating()); }
 
   // See Note [Updates during backward].
   void require_no_update() const {
@@ -341,14 +340,14 @@ class Engine::Impl {
   // Values are about to be read that no update works on.
   void begin_reading() {
     require_no_update();
-    strategy_.update->finish();
+    stores_.update->finish();
     passes_.enter("reading of weights");
   }
 
   // Values are about to be written.
   void begin_writing(const char* call, const char* activity) {
     require_between_steps(call);
-    strategy_.update->finish();
+    stores_.update->finish();
     passes_.enter(activity);
   }
 
@@ -381,7 +380,7 @@ class Engine::Impl {
   StepProgram program_;
   UpdateRules rules_;
   bool agreed_;
-  Strategy strategy_;
+  Stores stores_;
   std::unique_ptr<Lockstep> lockstep_;        // null: nothing is sharded
   std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
   WholeStep step_;
@@ -402,7 +401,7 @@ class Engine::Impl {
     return peers;
   }
 
-  StrategyInputs strategy_inputs() {
+  StoreInputs store_inputs() {
     return {.groups = groups_,
             .program = program_,
             .communicator = world_.communicator(),
@@ -420,12 +419,12 @@ class Engine::Impl {
             .peers = norm_peers(),
             .cut = cut_.get(),
             .groups = groups_,
-            .policy = program_.policy,
-            .strategy = strategy_,
+            .during_backward = program_.policy.update == UpdateTime::during_backward,
+            .stores = stores_,
             .rules = rules_,
             .optimizer = *optimizer_,
             .has_own_optimizer = is_clients_,
-            .recorded = recorded_.get()};
+            .recorded = recorded_ != nullptr ? &recorded_->step() : nullptr};
   }
 
   Runner::Parts runner_parts(EngineOptions& options) {
@@ -434,10 +433,10 @@ class Engine::Impl {
             .policy = program_.policy,
             .reduce_order = program_.record.reduce_order,
             .is_dynamic = options.dynamic_model,
-            .weights = *strategy_.weights,
-            .gradients = *strategy_.gradients,
+            .weights = *stores_.weights,
+            .gradients = *stores_.gradients,
             .step = step_,
-            .update = *strategy_.update,
+            .update = *stores_.update,
             .lockstep = lockstep_.get(),
             .on_place = std::move(options.on_place)};
   }
@@ -509,19 +508,19 @@ void Engine::set_learning_rate(std::optional<double> value) {
   impl_->step_.learning_rates().set_lr(value);
 }
 EngineUsage Engine::usage() const {
-  EngineUsage usage{.swap = impl_->strategy_.swap_traffic() + impl_->passes_.traffic(),
+  EngineUsage usage{.swap = impl_->stores_.swap_traffic() + impl_->passes_.traffic(),
                     .own = impl_->values_.own_bytes(),
                     .values_set = impl_->values_.num_set(),
                     .can_hold_own = impl_->values_.can_hold()};
-  if (const RecordedPasses* const recorded = impl_->recorded_.get(); recorded != nullptr) {
+  if (RecordedPasses* const recorded = impl_->recorded_.get(); recorded != nullptr) {
     usage.graphs = {.recorded = recorded->num_recorded(),
                     .launched = recorded->num_launched(),
-                    .step_parts = recorded->num_step_parts_launched()};
+                    .step_parts = recorded->step().num_launched()};
   }
   return usage;
 }
 
-void Engine::finish_update() { impl_->strategy_.update->finish(); }
+void Engine::finish_update() { impl_->stores_.update->finish(); }
 Tensor Engine::parameter(std::string_view name) {
   impl_->begin_reading();
   return impl_->values_.read(name);
@@ -541,7 +540,7 @@ void Engine::edit(const std::vector<std::string>& names,
 }
 void Engine::read_own(Own what, const TakeOwn& take, bool hold) {
   impl_->begin_evaluation();
-  impl_->strategy_.update->finish_own();
+  impl_->stores_.update->finish_own();
   impl_->passes_.enter("reading of weights");
   impl_->values_.read_own(what, take, hold);
 }
@@ -561,7 +560,7 @@ Tensor Engine::gradient(std::string_view name) {
   return impl_->values_.gradient(name, [&] {
     impl_->passes_.enter("reduction of the gradients");
     const double divisor = impl_->step_.end_gradients();
-    impl_->strategy_.update->settle_gradients();
+    impl_->stores_.update->settle_gradients();
     return divisor;
   });
 }

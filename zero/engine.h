@@ -22,7 +22,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -41,8 +40,8 @@
 #include "zero/passes/step_program.h"
 #include "zero/trace/phase_clock.h"
 #include "zero/update/step_result.h"
+#include "zero/update/training_state.h"
 #include "zero/values/own_values.h"
-#include "zero/values/training_state.h"
 
 namespace zinc::zero {
 
@@ -208,7 +207,7 @@ class Engine {
   // `hold`, if EngineUsage::can_hold_own: trained values are held (OwnPiece::lease) instead of
   // read. Other calls can read held values. Throws InvalidArgument if values in swap space are held
   // twice.
-  enum class Own : uint8_t { weights, weights_and_states };
+  using Own = zero::Own;
   void read_own(Own what, const TakeOwn& take, bool hold = false);
   // Goes on from the values and state of another engine, whose model has the same parameters. Its
   // world, stage and tiers do not matter. Collective; between steps only. Throws InvalidArgument
@@ -225,7 +224,7 @@ class Engine {
   // Changes parameters by hand, on any stage. Hands the values of `names` to `change` on every
   // rank. Writes what `change` leaves on rank `modifier` back on all ranks. If it throws on any
   // rank, nothing is written. Collective; between steps only.
-  using EditedParameters = std::map<std::string, Tensor, std::less<>>;
+  using EditedParameters = zero::EditedParameters;
   void edit(const std::vector<std::string>& names,
             const std::function<void(EditedParameters&)>& change, int modifier = 0);
 

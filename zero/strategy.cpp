@@ -14,8 +14,7 @@ bool keeps_whole_sums(const EngineConfig& config) {
          GradientPolicy::choose(config).schedule == ReduceSchedule::boundary;
 }
 
-std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config,
-                                              const StrategyInputs& inputs,
+std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config, const StoreInputs& inputs,
                                               std::vector<Slice> slices,
                                               SwappedGradients* swapped) {
   const GradientPolicy policy = GradientPolicy::choose(config);
@@ -55,8 +54,7 @@ int64_t tile_numel(const EngineConfig& config) {
   return config.offload_step == OffloadStep::device ? kDefaultStreamedTile : kDefaultTile;
 }
 
-std::unique_ptr<SwappedShards> make_swapped(const EngineConfig& config,
-                                            const StrategyInputs& inputs,
+std::unique_ptr<SwappedShards> make_swapped(const EngineConfig& config, const StoreInputs& inputs,
                                             offload::SwapClock* clock) {
   const OffloadConfig& offload = config.zero.offload_optimizer;
   if (tier_of(offload) != Tier::nvme) return nullptr;
@@ -66,7 +64,7 @@ std::unique_ptr<SwappedShards> make_swapped(const EngineConfig& config,
 }
 
 std::unique_ptr<SwappedGradients> make_swapped_gradients(const EngineConfig& config,
-                                                         const StrategyInputs& inputs,
+                                                         const StoreInputs& inputs,
                                                          offload::SwapClock* clock) {
   if (config.gradient_offload != GradientOffload::nvme) return nullptr;
   return std::make_unique<SwappedGradients>(
@@ -90,8 +88,8 @@ ParameterShardOptions parameter_shards(const EngineConfig& config, bool updates_
           .updates_during_passes = updates_during_passes};
 }
 
-std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const StrategyInputs& inputs,
-                                          const StateSplit& split, const Strategy& strategy) {
+std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const StoreInputs& inputs,
+                                          const StateSplit& split, const Stores& stores) {
   const ZeroConfig& zero = config.zero;
   const WeightStoreOptions options{
       .shard_weights = zero.stage == 3,
@@ -100,29 +98,29 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const Stra
       .shard_optimizer = zero.stage >= 1,
       .bucket_numel = zero.allgather_bucket_size,
       .parameters = parameter_shards(config, inputs.program.policy.update != UpdateTime::in_step,
-                                     strategy.swap_clock.get()),
-      .swapped = strategy.swapped.get(),
+                                     stores.swap_clock.get()),
+      .swapped = stores.swapped.get(),
       .overlap = config.overlap_comm(),
       .max_live_numel = zero.max_live_parameters};
   return std::make_unique<WeightStore>(inputs.groups, inputs.communicator, inputs.context, options);
 }
 
-std::unique_ptr<WeightUpdate> make_update(const EngineConfig& config, const StrategyInputs& inputs,
-                                          const Strategy& strategy) {
+std::unique_ptr<WeightUpdate> make_update(const EngineConfig& config, const StoreInputs& inputs,
+                                          const Stores& stores) {
   const OffloadConfig& offload = config.zero.offload_optimizer;
   WeightUpdateOptions options{.order = inputs.program.record.use_order,
                               .states = inputs.states,
                               .tile_numel = tile_numel(config),
                               .on_device = offload.device == OffloadDevice::cpu &&
                                            config.offload_step == OffloadStep::device};
-  if (strategy.swapped != nullptr) {
-    options.swap = {.states = strategy.swapped.get(),
-                    .gradients = strategy.swapped_gradients.get(),
+  if (stores.swapped != nullptr) {
+    options.swap = {.states = stores.swapped.get(),
+                    .gradients = stores.swapped_gradients.get(),
                     .order = inputs.program.program.update_order(),
                     .read_ahead = offload.pipeline_read,
                     .write_behind = offload.pipeline_write};
   }
-  return std::make_unique<WeightUpdate>(*strategy.weights, *strategy.gradients, inputs.context,
+  return std::make_unique<WeightUpdate>(*stores.weights, *stores.gradients, inputs.context,
                                         options);
 }
 
@@ -191,41 +189,31 @@ StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, 
   return policy;
 }
 
-offload::SwapTraffic Strategy::swap_traffic() const {
-  offload::SwapTraffic all = weights->swap_traffic();
-  if (swapped) all = all + swapped->traffic();
-  if (swapped_gradients) all = all + swapped_gradients->traffic();
-  all.busy_ns = swap_clock->busy_ns();
-  all.stall_ns = swap_clock->stall_ns();
-  return all;
-}
-
-Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs) {
+Stores make_stores(const EngineConfig& config, const StoreInputs& inputs) {
   require(config.zero.stage >= 0 && config.zero.stage <= 3, "the ZeRO stage must be 0 to 3, not ",
           config.zero.stage);
   const OffloadConfig& offload = config.zero.offload_optimizer;
   const StateSplit split(inputs.groups, config.zero.stage == 0 ? 1 : inputs.communicator.size(),
                          tier_of(offload), offload.ratio);
-  Strategy strategy;
-  strategy.swap_clock = std::make_unique<offload::SwapClock>();
-  strategy.swapped = make_swapped(config, inputs, strategy.swap_clock.get());
-  strategy.swapped_gradients = make_swapped_gradients(config, inputs, strategy.swap_clock.get());
-  strategy.weights = make_weights(config, inputs, split, strategy);
-  strategy.weights->load(
-      {[&](const autograd::Parameter& parameter, int64_t begin, const View& out) {
-        inputs.weights.read_here(parameter, begin, out);
-      }},
-      {});
+  Stores stores;
+  stores.swap_clock = std::make_unique<offload::SwapClock>();
+  stores.swapped = make_swapped(config, inputs, stores.swap_clock.get());
+  stores.swapped_gradients = make_swapped_gradients(config, inputs, stores.swap_clock.get());
+  stores.weights = make_weights(config, inputs, split, stores);
+  stores.weights->load({[&](const autograd::Parameter& parameter, int64_t begin, const View& out) {
+                         inputs.weights.read_here(parameter, begin, out);
+                       }},
+                       {});
   for (int owner = 0; owner < split.parts(); ++owner) {
-    strategy.owned.push_back(split.slices(inputs.groups, owner));
+    stores.owned.push_back(split.slices(inputs.groups, owner));
   }
   const size_t me = split.parts() > 1 ? static_cast<size_t>(inputs.communicator.rank()) : 0;
-  strategy.gradients =
-      make_gradients(config, inputs, strategy.owned[me], strategy.swapped_gradients.get());
+  stores.gradients =
+      make_gradients(config, inputs, stores.owned[me], stores.swapped_gradients.get());
   bug_check(inputs.program.policy.update == UpdateTime::in_step || split.leaves_device(),
             "an update beside passes has nothing off the device");
-  strategy.update = make_update(config, inputs, strategy);
-  return strategy;
+  stores.update = make_update(config, inputs, stores);
+  return stores;
 }
 
 }  // namespace zinc::zero

@@ -11,43 +11,25 @@
 // below 1 part of all three stays on the device: Note [Split states].
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "core/context.h"
 #include "nn/module.h"
 #include "zero/engine_config.h"
-#include "zero/group/gradient_store.h"
-#include "zero/group/weight_store.h"
 #include "zero/layout/shard_group.h"
 #include "zero/passes/step_program.h"
 #include "zero/trace/phase_clock.h"
-#include "zero/update/gradient_norm.h"
-#include "zero/update/weight_update.h"
+#include "zero/update/stores.h"
 
 namespace zinc::zero {
-
-struct Strategy {
-  std::unique_ptr<offload::SwapClock> swap_clock;
-  std::unique_ptr<SwappedShards> swapped;               // null: nothing is in swap space
-  std::unique_ptr<SwappedGradients> swapped_gradients;  // null: they are not in swap space
-  std::unique_ptr<WeightStore> weights;
-  std::unique_ptr<GradientStore> gradients;
-  // What each rank updates; one entry where every rank updates everything. See GradientNorm.
-  std::vector<std::vector<Slice>> owned;
-  std::unique_ptr<WeightUpdate> update;
-
-  // Since construction began, of states, gradients and parameters together.
-  offload::SwapTraffic swap_traffic() const;
-};
 
 // What the configuration asks of the order of a step: which passes make its program, and which of
 // the ways below an update takes. The one place that decides it.
 StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, Device device,
                          bool dynamic_model);
 
-struct StrategyInputs {
+struct StoreInputs {
   const ShardGroups& groups;
   const StepProgram& program;
   comm::Communicator& communicator;
@@ -58,7 +40,7 @@ struct StrategyInputs {
   double wire_divisor = 1.0;
 };
 
-// `inputs` must outlive the strategy, but for `weights`.
-Strategy make_strategy(const EngineConfig& config, const StrategyInputs& inputs);
+// `inputs` must outlive the stores, but for `weights`.
+Stores make_stores(const EngineConfig& config, const StoreInputs& inputs);
 
 }  // namespace zinc::zero

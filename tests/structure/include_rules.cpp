@@ -80,6 +80,21 @@ constexpr std::array kDoors{
          ".*", ""},
 };
 
+// The cells of a row of a Markdown table.
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells;
+  std::istringstream row(line.substr(1));
+  for (std::string cell; std::getline(row, cell, '|');) cells.push_back(cell);
+  return cells;
+}
+
+// "update" of "zero/update/whole_step.h"; empty for a file of zero/ itself.
+std::string inner_folder(std::string_view path) {
+  const std::string_view rest = path.substr(std::string_view("zero/").size());
+  const size_t slash = rest.find('/');
+  return std::string(slash == std::string_view::npos ? "" : rest.substr(0, slash));
+}
+
 const Door* door_of(const std::string& header) {
   static const auto patterns = [] {
     std::array<std::regex, kDoors.size()> made;
@@ -105,12 +120,14 @@ const LayerTable& layer_table() {
       {"optim", {"autograd", "tensor", "kernels", "core"}},
       {"offload", {"core"}},
       {"parallel", {"nn", "autograd", "tensor", "comm", "kernels", "core"}},
-      {"zero", {"parallel", "nn", "optim", "offload", "autograd", "tensor", "comm", "kernels", "core"}},
+      {"zero",
+       {"parallel", "nn", "optim", "offload", "autograd", "tensor", "comm", "kernels", "core"}},
       {"train",
-       {"zero", "parallel", "nn", "optim", "offload", "autograd", "tensor", "comm", "kernels", "core"}},
-      {"apps",
-       {"train", "zero", "parallel", "nn", "optim", "offload", "autograd", "tensor", "comm", "kernels",
+       {"zero", "parallel", "nn", "optim", "offload", "autograd", "tensor", "comm", "kernels",
         "core"}},
+      {"apps",
+       {"train", "zero", "parallel", "nn", "optim", "offload", "autograd", "tensor", "comm",
+        "kernels", "core"}},
   };
   return table;
 }
@@ -127,6 +144,56 @@ LayerTable parse_cmake_layers(std::string_view text) {
     for (std::string name; names >> name;) sees.insert(name);
   }
   return table;
+}
+
+LayerTable parse_inner_table(std::string_view page) {
+  LayerTable table;
+  static const std::regex row("\\| `([a-z]+)/`.*"), name("[a-z]+");
+  std::istringstream lines{std::string(page)};
+  bool is_here = false;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.starts_with("## ")) is_here = line == "## The folders of zero";
+    std::smatch match;
+    if (!is_here || !std::regex_match(line, match, row) || match[1] == "zero") continue;
+    std::set<std::string>& sees = table[match[1]];
+    const std::string last = cells_of(line).back();
+    if (last.find("all above") != std::string::npos) {
+      sees.insert("*");
+      continue;
+    }
+    for (std::sregex_iterator at(last.begin(), last.end(), name), end; at != end; ++at) {
+      sees.insert((*at)[0]);
+    }
+  }
+  return table;
+}
+
+std::vector<Problem> check_inner(const std::vector<SourceFile>& files, const LayerTable& table) {
+  std::vector<Problem> problems;
+  LayerTable seen;
+  for_each_include(files, [&](const SourceFile& file, int line, const Include& include) {
+    const bool is_inner = file.path.starts_with("zero/") && include.target.starts_with("zero/");
+    if (!is_inner || include.target == "zero/engine_config.h") return;  // plain data
+    const std::string from = inner_folder(file.path), to = inner_folder(include.target);
+    if (from == to || from.empty()) return;
+    seen[from].insert(to);
+    const auto row = table.find(from);
+    if (row != table.end() &&
+        (row->second.contains(to) || (row->second.contains("*") && !to.empty()))) {
+      return;
+    }
+    problems.push_back({"inner", file.path, line,
+                        "\"" + include.target + "\": zero/" + from +
+                            " may not include it (docs/architecture.md, \"The folders of zero\")"});
+  });
+  for (const auto& [from, sees] : table) {
+    for (const std::string& to : sees) {
+      if (to == "*" || seen[from].contains(to)) continue;
+      problems.push_back({"inner", "docs/architecture.md", 1,
+                          "\"The folders of zero\": " + from + " does not include " + to});
+    }
+  }
+  return problems;
 }
 
 std::vector<Problem> check_layers(const std::vector<SourceFile>& files) {

@@ -47,6 +47,16 @@ TEST(ThisTree, PagesKeepTheirColumnsAndEndWithQuestions) {
   EXPECT_EQ(broken, "");
 }
 
+TEST(ThisTree, FoldersOfZeroIncludeEachOtherAsThePageSays) {
+  const LayerTable table = parse_inner_table(text_of(kRoot / "docs/architecture.md"));
+  ASSERT_GT(table.size(), 5u) << "found no table in docs/architecture.md";
+  std::string broken;
+  for (const Problem& problem : check_inner(load_tree(kRoot), table)) {
+    broken += to_string(problem) + "\n";
+  }
+  EXPECT_EQ(broken, "");
+}
+
 TEST(ThisTree, BuildLinksTheLayersThatMayBeIncluded) {
   EXPECT_EQ(parse_cmake_layers(text_of(kRoot / "cmake/Layers.cmake")), layer_table());
 }

@@ -69,6 +69,39 @@ TEST(LayerRule, IncludesAreNamedFromTheRoot) {
               ElementsAre(HasSubstr("from the root")));
 }
 
+// On a page with two folders below zero/ itself.
+std::vector<std::string> inner_problems(
+    const std::vector<std::pair<std::string, std::string>>& files) {
+  const LayerTable table = parse_inner_table(
+      "## The folders of zero\n\n"
+      "| folder | decides | start at | includes |\n|---|---|---|---|\n"
+      "| `low/` | a | `a.h` | |\n"
+      "| `high/` | b | `b.h` | low |\n"
+      "| `zero/` itself | c | `c.h` | all of these |\n\n"
+      "## Other\n\n| `low/` | d | `d.h` | high |\n");
+  std::vector<SourceFile> sources;
+  for (const auto& [path, text] : files) sources.push_back(parse_source(path, text));
+  return text_of(check_inner(sources, table));
+}
+
+TEST(InnerRule, WhatTheTableSaysPasses_AndIsNeeded) {
+  const std::pair<std::string, std::string> high{
+      "zero/high/b.h", "#include \"zero/low/a.h\"\n#include \"zero/engine_config.h\"\n"};
+  const std::pair<std::string, std::string> root{"zero/c.h", "#include \"zero/high/b.h\"\n"};
+  EXPECT_THAT(inner_problems({high, root}), IsEmpty());
+  EXPECT_THAT(inner_problems({root}), ElementsAre(HasSubstr("high does not include low")));
+}
+
+TEST(InnerRule, UpwardInclude_IsNamedWithFileAndLine) {
+  EXPECT_THAT(
+      inner_problems({{"zero/low/a.h", "#include \"zero/c.h\"\n#include \"zero/high/b.h\"\n"},
+                      {"zero/high/b.h", "#include \"zero/low/a.h\"\n"},
+                      {"zero/new/b.h", "#include \"zero/low/a.h\"\n"}}),
+      ElementsAre(HasSubstr("zero/low/a.h:1: inner: \"zero/c.h\": zero/low may not"),
+                  HasSubstr("zero/low/a.h:2: inner: \"zero/high/b.h\""),
+                  HasSubstr("zero/new/b.h:1: inner")));
+}
+
 TEST(LayerRule, DownwardAndCommentedIncludesPass) {
   EXPECT_THAT(problems_of(check_layers, "zero/a.cpp",
                           "#include \"comm/work.h\"\n// #include \"train/x.h\"\n"

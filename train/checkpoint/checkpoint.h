@@ -16,7 +16,7 @@
 #include "train/checkpoint/format.h"
 #include "train/files/input_file.h"
 #include "train/hub/weight_reader.h"
-#include "zero/values/training_state.h"
+#include "zero/update/training_state.h"
 
 namespace zinc::train {
 

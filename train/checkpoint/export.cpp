@@ -12,7 +12,7 @@
 #include "train/json/writer.h"
 #include "train/merged_weights.h"
 #include "train/model.h"
-#include "zero/values/training_state.h"
+#include "zero/update/training_state.h"
 
 namespace zinc::train {
 namespace {

@@ -24,7 +24,7 @@
 #include "core/shape.h"
 #include "core/tensor_slice.h"
 #include "train/json/value.h"
-#include "zero/values/training_state.h"
+#include "zero/update/training_state.h"
 
 namespace zinc::train {
 

@@ -26,7 +26,7 @@ ParameterShards::ParameterShards(const ShardGroups& groups, const comm::Communic
     if (numel == 0) continue;
     if (tier_ == Tier::nvme && in_host + numel > options.max_in_host) {
       for (const Tile& tile : parameter_tiles(group, communicator, options.buffer_numel)) {
-        tiles_[group].push_back(static_cast<int>(tiles.size()));
+        tiles_[group].push_back(tiles.size());
         tiles.push_back(tile);
       }
       continue;
@@ -125,7 +125,7 @@ void ParameterShards::settle() {
   if (swapped_ != nullptr) swapped_->settle();
 }
 
-ParameterShards::Buffer* ParameterShards::holder_of(int tile) {
+ParameterShards::Buffer* ParameterShards::holder_of(size_t tile) {
   for (Buffer& buffer : buffers_) {
     if (buffer.tile == tile) return &buffer;
   }
@@ -135,24 +135,24 @@ ParameterShards::Buffer* ParameterShards::holder_of(int tile) {
 ParameterShards::Buffer& ParameterShards::free_buffer(const ShardGroup& group) {
   Buffer* chosen = nullptr;
   for (Buffer& buffer : buffers_) {
-    if (buffer.tile == kNone && (chosen == nullptr || buffer.left.query())) chosen = &buffer;
+    if (!buffer.tile && (chosen == nullptr || buffer.left.query())) chosen = &buffer;
   }
   for (Buffer& buffer : buffers_) {
     if (chosen != nullptr) break;
-    const Tile& held = swapped_->tiles()[static_cast<size_t>(buffer.tile)];
+    const Tile& held = swapped_->tiles()[*buffer.tile];
     if (held.group != group.index()) chosen = &buffer;
   }
   if (chosen == nullptr) chosen = &buffers_.front();
   bug_check(!chosen->is_update, "a tile of parameters was updated in part");
   finish(*chosen);
   chosen->left.wait();
-  chosen->tile = kNone;
+  chosen->tile.reset();
   return *chosen;
 }
 
-void ParameterShards::start_read(Buffer& buffer, int tile) {
-  buffer.transfer = swapped_->start_read(static_cast<size_t>(tile), buffer.memory);
-  buffer.written = kNone;
+void ParameterShards::start_read(Buffer& buffer, size_t tile) {
+  buffer.transfer = swapped_->start_read(tile, buffer.memory);
+  buffer.written.reset();
   buffer.tile = tile;
 }
 
@@ -160,7 +160,7 @@ void ParameterShards::finish(Buffer& buffer) {
   try {
     buffer.transfer.wait();
   } catch (...) {
-    if (buffer.transfer.is_over()) buffer.tile = kNone;
+    if (buffer.transfer.is_over()) buffer.tile.reset();
     throw;
   }
 }
@@ -168,11 +168,11 @@ void ParameterShards::finish(Buffer& buffer) {
 void ParameterShards::read_ahead(const std::vector<int>& groups) {
   if (swapped_ == nullptr) return;
   for (const int index : groups) {
-    for (const int tile : tiles_[index]) {
+    for (const size_t tile : tiles_[index]) {
       if (holder_of(tile) != nullptr) continue;
       if (!is_current(tile, false)) return;
       const auto free = std::find_if(buffers_.begin(), buffers_.end(), [](const Buffer& buffer) {
-        return buffer.tile == kNone && buffer.left.query();
+        return !buffer.tile && buffer.left.query();
       });
       if (free == buffers_.end()) return;
       free->transfer.wait();
@@ -189,8 +189,8 @@ void ParameterShards::bring(const ShardGroup& group, const Place& place, StreamR
     }
     return;
   }
-  for (const int index : tiles_[group]) {
-    const Tile& tile = swapped_->tiles()[static_cast<size_t>(index)];
+  for (const size_t index : tiles_[group]) {
+    const Tile& tile = swapped_->tiles()[index];
     Buffer* buffer = holder_of(index);
     if (buffer == nullptr) {
       bug_check(is_current(index, true), "parameters of ", group.name(), " were not updated");
@@ -202,14 +202,14 @@ void ParameterShards::bring(const ShardGroup& group, const Place& place, StreamR
     const View target = tile.encoding.part(place(segment), tile.range.from(own(segment).begin));
     transfer(swapped_->plane(tile, buffer->memory, 0), target, stream);
     buffer->left = stream->record();
-    buffer->tile = kNone;
+    buffer->tile.reset();
   }
 }
 
 void ParameterShards::take_updated(const ShardGroup& group, Range range, const ConstView& values,
                                    StreamRef stream) {
-  for (const int index : tiles_[group]) {
-    const Tile& tile = swapped_->tiles()[static_cast<size_t>(index)];
+  for (const size_t index : tiles_[group]) {
+    const Tile& tile = swapped_->tiles()[index];
     const Range inside = intersect(tile.range, range);
     if (inside.empty()) continue;
     Buffer& buffer = update_buffer(group, index);
@@ -223,7 +223,7 @@ void ParameterShards::take_updated(const ShardGroup& group, Range range, const C
   }
 }
 
-ParameterShards::Buffer& ParameterShards::update_buffer(const ShardGroup& group, int tile) {
+ParameterShards::Buffer& ParameterShards::update_buffer(const ShardGroup& group, size_t tile) {
   Buffer* buffer = nullptr;
   if (update_buffers_.empty()) {
     buffer = holder_of(tile);
@@ -244,22 +244,21 @@ ParameterShards::Buffer& ParameterShards::update_buffer(const ShardGroup& group,
 
 void ParameterShards::write_behind(Buffer& buffer, StreamRef stream) {
   stream->synchronize();  // the disk reads the buffer when the copies are over
-  buffer.transfer = swapped_->start_write(static_cast<size_t>(buffer.tile), buffer.memory);
+  buffer.transfer = swapped_->start_write(*buffer.tile, buffer.memory);
   buffer.is_update = false;
-  buffer.written = std::exchange(buffer.tile, kNone);
+  buffer.written = std::exchange(buffer.tile, std::nullopt);
 }
 
 void ParameterShards::land(Buffer& buffer) {
   buffer.transfer.wait();
-  const int tile = std::exchange(buffer.written, kNone);
-  if (tile != kNone) outdated_[static_cast<size_t>(tile)] = false;
+  if (const auto tile = std::exchange(buffer.written, std::nullopt)) outdated_[*tile] = false;
 }
 
-bool ParameterShards::is_current(int tile, bool wait) {
+bool ParameterShards::is_current(size_t tile, bool wait) {
   for (Buffer& buffer : update_buffers_) {
     if (buffer.written == tile && (wait || buffer.transfer.query())) land(buffer);
   }
-  return !outdated_[static_cast<size_t>(tile)];
+  return !outdated_[tile];
 }
 
 void ParameterShards::expect_updates() {
@@ -287,7 +286,7 @@ void ParameterShards::finish_update() {
 void ParameterShards::forget() {
   for (Buffer& buffer : buffers_) {
     finish(buffer);
-    buffer.tile = kNone;
+    buffer.tile.reset();
   }
 }
 

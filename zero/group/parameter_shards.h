@@ -11,9 +11,11 @@
 // - If updates and passes overlap: a tile is read only after its new values have been written.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -80,13 +82,12 @@ class ParameterShards {
   }
 
  private:
-  static constexpr int kNone = -1;
   struct Buffer {
     Block memory;
-    int tile = kNone;  // the tile that is held, being read, or being filled by an update
+    std::optional<size_t> tile;  // that is held, being read, or being filled by an update
     bool is_update = false;
-    Event filled;         // behind the update's copies to this buffer so far
-    int written = kNone;  // the tile whose new values are being written
+    Event filled;                   // behind the update's copies to this buffer so far
+    std::optional<size_t> written;  // the tile whose new values are being written
     offload::SwapSpace::Transfer transfer;
     Event left;  // behind the last copy from this buffer
   };
@@ -95,11 +96,11 @@ class ParameterShards {
   int64_t bytes_before(const ShardGroup& group, const Segment& segment) const;
   int64_t own_numel(const ShardGroup& group) const;
   int64_t own_bytes(const ShardGroup& group) const;
-  Buffer* holder_of(int tile);
+  Buffer* holder_of(size_t tile);
   // A buffer without a tile: a free one, else one that is the least needed.
   Buffer& free_buffer(const ShardGroup& group);
-  Buffer& update_buffer(const ShardGroup& group, int tile);
-  void start_read(Buffer& buffer, int tile);
+  Buffer& update_buffer(const ShardGroup& group, size_t tile);
+  void start_read(Buffer& buffer, size_t tile);
   // Waits for the buffer's transfer. If the transfer failed, the buffer holds no tile.
   void finish(Buffer& buffer);
   void write_behind(Buffer& buffer, StreamRef stream);
@@ -107,15 +108,15 @@ class ParameterShards {
   void land(Buffer& buffer);
   // True if the tile can be read now. `wait`: first waits for a write of the tile that is under
   // way.
-  bool is_current(int tile, bool wait);
+  bool is_current(size_t tile, bool wait);
   void forget();  // drops the tiles that were read ahead
 
   const ShardGroups& groups_;
   const comm::Communicator& communicator_;
   Context& context_;
   Tier tier_;
-  ByGroup<Block> shards_;            // [own_bytes()]; empty: in swap space
-  ByGroup<std::vector<int>> tiles_;  // those in swapped_
+  ByGroup<Block> shards_;               // [own_bytes()]; empty: in swap space
+  ByGroup<std::vector<size_t>> tiles_;  // those in swapped_
   std::unique_ptr<SwappedShards> swapped_;
   std::vector<Buffer> buffers_;
   std::vector<Buffer> update_buffers_;  // empty: updates use buffers_

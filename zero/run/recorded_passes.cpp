@@ -32,7 +32,8 @@ RecordedPasses::RecordedPasses(Context& context, GradientStore& gradients,
     : context_(context),
       gradients_(gradients),
       communicator_(communicator),
-      memory_(context.allocator()) {}
+      memory_(context.allocator()),
+      step_(context, memory_) {}
 
 RecordedPasses::~RecordedPasses() {
   try {
@@ -92,29 +93,6 @@ RecordedPasses::Recorded RecordedPasses::record(const Passes& passes) {
   made.progress = gradients_.progress();
   ++num_recorded_;
   return made;
-}
-
-void RecordedPasses::run_step(StepPart part, const std::function<void()>& work) {
-  RecordedPart& of = step_parts_[static_cast<size_t>(part)];
-  if (!of.is_warm) {
-    work();
-    of.is_warm = true;
-    return;
-  }
-  if (context_.device().meta) {
-    memory_.keep(work);
-  } else if (of.graph == nullptr) {
-    memory_.keep([&] { of.graph = record_cuda_graph(context_.compute(), work); });
-  }
-  if (of.graph != nullptr) of.graph->launch(context_.compute());
-  ++num_step_parts_launched_;
-}
-
-void RecordedPasses::forget_step() {
-  for (RecordedPart& part : step_parts_) {
-    if (part.graph != nullptr) context_.compute()->synchronize();
-    part.graph.reset();
-  }
 }
 
 void RecordedPasses::require_same_draws() const {

@@ -16,16 +16,8 @@
 // fill (Note [Streams of a recording] in core/cuda/recording.h). A pass begins and ends with all
 // groups sharded. Reductions between ranks are not recorded. They begin when the launch is queued;
 // the next launch waits for them if it writes what they read.
-//
-// Note [Recorded step]
-// The step is recorded too if the device decides over it (Note [Verdict on the device]) and the
-// optimizer reads its scalars on the device. There are two parts, and between them the gather
-// between ranks: the sums of squares; the verdict, the update, and the result's way to the host.
-// Norm, factor, skip and loss scale never leave the device. Learning rate and bias corrections are
-// written before each launch to where the kernels read them. The first step runs as ever.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -42,6 +34,7 @@
 #include "zero/engine_config.h"
 #include "zero/group/gradient_store.h"
 #include "zero/program/program.h"
+#include "zero/update/recorded_step.h"
 
 namespace zinc::zero {
 
@@ -64,17 +57,10 @@ class RecordedPasses {
   // of other shapes; and what record_cuda_graph() throws.
   Tensor run(const nn::Batch& batch, const MicroBatchKind& kind, double seed, const Passes& passes);
 
-  // A part of a step. The first time `work` runs; the second time what it queues is recorded; from
-  // then on that is launched.
-  enum class StepPart : uint8_t { norm, update };
-  void run_step(StepPart part, const std::function<void()>& work);
-  // Call when memory that the parts use has moved: they are recorded anew. Waits for the compute
-  // stream.
-  void forget_step();
+  RecordedStep& step() { return step_; }
 
   int64_t num_recorded() const { return num_recorded_; }
   int64_t num_launched() const { return num_launched_; }
-  int64_t num_step_parts_launched() const { return num_step_parts_launched_; }
 
  private:
   struct Recorded {
@@ -92,6 +78,7 @@ class RecordedPasses {
   GradientStore& gradients_;
   comm::Communicator& communicator_;
   KeptMemory memory_;
+  RecordedStep step_;
   bool is_warm_ = false;
   autograd::RecordedSeed seed_;
   std::optional<autograd::RecordedDraws> draws_;
@@ -99,12 +86,6 @@ class RecordedPasses {
   std::map<MicroBatchKind, Recorded> graphs_;
   int64_t num_recorded_ = 0;
   int64_t num_launched_ = 0;
-  struct RecordedPart {
-    bool is_warm = false;
-    std::unique_ptr<CudaGraph> graph;
-  };
-  std::array<RecordedPart, 2> step_parts_;
-  int64_t num_step_parts_launched_ = 0;
 };
 
 // Null without EngineConfig::cuda_graph. Throws ConfigError for a dynamic model.

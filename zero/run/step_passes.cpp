@@ -79,13 +79,13 @@ StepPasses::StepPasses(const Parts& parts)
       whole_(parts.world),
       cut_(parts.cut),
       program_(parts.program),
-      strategy_(parts.strategy),
+      stores_(parts.stores),
       step_(parts.step),
       runner_(parts.runner),
       recorded_(parts.recorded),
       clock_(parts.clock),
       context_(parts.world.context()),
-      saved_inputs_(context_, config_, model_, whole_.tensor(), strategy_.swap_clock.get()) {}
+      saved_inputs_(context_, config_, model_, whole_.tensor(), stores_.swap_clock.get()) {}
 
 template <class Compute>
 auto StepPasses::named(const Compute& compute) -> decltype(compute()) {
@@ -183,7 +183,7 @@ void StepPasses::backward(const BatchLoss& loss) {
   }
   const MicroBatchKind kind{.first = backwards_ == 0,
                             .last = backwards_ + 1 == num_backwards() + left};
-  strategy_.gradients->begin_micro_steps(backwards_, 1, num_backwards() + left);
+  stores_.gradients->begin_micro_steps(backwards_, 1, num_backwards() + left);
   backward_pass(kind, [&] { autograd::backward(loss.sum, step_.seed(loss.num_targets)); });
   step_.add(loss.sum, loss.num_targets);
   ++backwards_;
@@ -247,7 +247,7 @@ void StepPasses::run_recorded(const nn::Batch& batch) {
   enter("recorded passes", forwards_);
   context_.random().set_position(static_cast<uint64_t>(step_.steps()), index);
   const MicroBatchKind kind{.first = backwards_ == 0, .last = backwards_ + 1 == num_backwards()};
-  strategy_.gradients->begin_micro_steps(backwards_, 1, num_backwards());
+  stores_.gradients->begin_micro_steps(backwards_, 1, num_backwards());
   const auto passes = [&](const nn::Batch& inputs, const autograd::RecordedSeed& seed) {
     runner_.begin_forward(kind);
     const Runner::Pass pass(runner_);
@@ -258,8 +258,8 @@ void StepPasses::run_recorded(const nn::Batch& batch) {
     runner_.begin_backward(kind);
     autograd::backward(loss, seed.gradient());
     pass.end();
-    strategy_.weights->end_passes();
-    strategy_.gradients->complete_micro_steps();
+    stores_.weights->end_passes();
+    stores_.gradients->complete_micro_steps();
     return loss;
   };
   Tensor sum;
@@ -267,7 +267,7 @@ void StepPasses::run_recorded(const nn::Batch& batch) {
     sum = named([&] { return recorded_->run(batch, kind, step_.seed(batch.num_targets), passes); });
   } catch (...) {
     // What was to be gathered by a recording that failed has never been.
-    strategy_.weights->end_passes();
+    stores_.weights->end_passes();
     throw;
   }
   runner_.end_backward(kind);
@@ -291,11 +291,11 @@ void StepPasses::run_side_by_side(std::span<const nn::Batch> batches) {
   const auto count = static_cast<int64_t>(batches.size());
   const std::vector<BatchLoss> losses = passes.losses();
   step_.expect(losses);
-  strategy_.gradients->begin_micro_steps(0, count, count);
+  stores_.gradients->begin_micro_steps(0, count, count);
   backward_pass(kind, [&] {
     passes.backward([this](int64_t i) {
       enter("backward", i + 1);
-      strategy_.gradients->enter(i);
+      stores_.gradients->enter(i);
     });
   });
   for (const BatchLoss& loss : losses) step_.add(loss.sum, loss.num_targets);
@@ -338,8 +338,8 @@ void StepPasses::backward_in_pipeline(parallel::PipelinePasses& passes,
                                       const parallel::PipelineOp& op) {
   const bool is_deferred = op.work == parallel::PipelineWork::weights;
   enter("backward", op.micro_batch + 1);
-  strategy_.gradients->begin_micro_steps(op.micro_batch, 1, config_.batch.accumulation,
-                                         {.part = op.part, .deferred = is_deferred});
+  stores_.gradients->begin_micro_steps(op.micro_batch, 1, config_.batch.accumulation,
+                                       {.part = op.part, .deferred = is_deferred});
   if (is_deferred)
     return backward_pass(
         kind_of(op), [&] { passes.weights(op); }, true);
@@ -384,10 +384,10 @@ void StepPasses::evaluate(const char* activity, Runner::Follows follows,
     named(compute);
     pass.end();
   } catch (...) {
-    strategy_.weights->end_passes();
+    stores_.weights->end_passes();
     throw;
   }
-  strategy_.weights->end_passes();
+  stores_.weights->end_passes();
 }
 
 Tensor StepPasses::loss_of(const nn::Batch& batch) {

@@ -18,9 +18,9 @@
 #include "zero/passes/step_program.h"
 #include "zero/run/recorded_passes.h"
 #include "zero/run/runner.h"
-#include "zero/strategy.h"
 #include "zero/tiers/saved_inputs.h"
 #include "zero/trace/phase_clock.h"
+#include "zero/update/stores.h"
 #include "zero/update/whole_step.h"
 
 namespace zinc::zero {
@@ -34,7 +34,7 @@ class StepPasses {
     comm::World& world;          // all ranks
     parallel::PipelineCut* cut;  // null: this rank has all of the model
     const StepProgram& program;
-    Strategy& strategy;
+    Stores& stores;
     WholeStep& step;
     Runner& runner;
     RecordedPasses* recorded;  // null: nothing is recorded
@@ -104,7 +104,7 @@ class StepPasses {
   comm::World& whole_;
   parallel::PipelineCut* const cut_;
   const StepProgram& program_;
-  Strategy& strategy_;
+  Stores& stores_;
   WholeStep& step_;
   Runner& runner_;
   RecordedPasses* const recorded_;

@@ -9,29 +9,14 @@ namespace {
 
 constexpr int kTied = 2;  // tag of messages
 
-}  // namespace
-
-TiedGradients::TiedGradients(const ShardGroups& groups, const parallel::PipelineCut& cut,
-                             comm::World& pipe, const Strategy& strategy)
-    : groups_(groups), cut_(cut), pipe_(pipe), strategy_(strategy) {}
-
-void TiedGradients::add_up() const {
-  for (const Slice& slice : strategy_.weights->slices()) {
-    const ShardGroup& group = groups_[slice.group];
-    const std::vector<int>& holders = cut_.holders(*group.placements().front().parameter);
-    if (holders.size() == 1) continue;
-    add_up(holders, strategy_.gradients->on_device(slice));
-  }
-}
-
-void TiedGradients::add_up(const std::vector<int>& holders, const View& sums) const {
-  const StreamRef compute = pipe_.context().compute();
-  comm::Communicator& peers = pipe_.communicator();
+void add_up(const std::vector<int>& holders, comm::World& pipe, const View& sums) {
+  const StreamRef compute = pipe.context().compute();
+  comm::Communicator& peers = pipe.communicator();
   const int first = holders.front();
   const auto others = static_cast<int64_t>(holders.size()) - 1;
-  const TraceSpan span(pipe_.context().trace(), TraceKind::exchange, compute, "tied gradients",
-                       pipe_.rank() == first ? others * sums.bytes() : sums.bytes());
-  if (pipe_.rank() != first) {
+  const TraceSpan span(pipe.context().trace(), TraceKind::exchange, compute, "tied gradients",
+                       pipe.rank() == first ? others * sums.bytes() : sums.bytes());
+  if (pipe.rank() != first) {
     peers.send(sums, first, kTied, compute).wait_on(compute);
     peers.receive(sums, first, kTied, compute).wait_on(compute);
     return;
@@ -44,6 +29,18 @@ void TiedGradients::add_up(const std::vector<int>& holders, const View& sums) co
   }
   for (const int holder : holders) {
     if (holder != first) peers.send(sums, holder, kTied, compute).wait_on(compute);
+  }
+}
+
+}  // namespace
+
+void add_tied_gradients(const ShardGroups& groups, const parallel::PipelineCut& cut,
+                        comm::World& pipe, const std::vector<UpdateSlice>& slices,
+                        GradientStore& gradients) {
+  for (const UpdateSlice& slice : slices) {
+    const ShardGroup& group = groups[slice.group];
+    const std::vector<int>& holders = cut.holders(*group.placements().front().parameter);
+    if (holders.size() > 1) add_up(holders, pipe, gradients.on_device(slice));
   }
 }
 

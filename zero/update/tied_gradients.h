@@ -10,25 +10,16 @@
 
 #include "comm/world.h"
 #include "parallel/pipeline_cut.h"
-#include "zero/strategy.h"
+#include "zero/group/gradient_store.h"
+#include "zero/group/optimizer_shards.h"
+#include "zero/layout/shard_group.h"
 
 namespace zinc::zero {
 
-class TiedGradients {
- public:
-  // All outlive this. `pipe`: the ranks of the pipeline.
-  TiedGradients(const ShardGroups& groups, const parallel::PipelineCut& cut, comm::World& pipe,
-                const Strategy& strategy);
-  // After GradientStore::finish(), on the compute stream. Collective among those that have them.
-  void add_up() const;
-
- private:
-  void add_up(const std::vector<int>& holders, const View& sums) const;
-
-  const ShardGroups& groups_;
-  const parallel::PipelineCut& cut_;
-  comm::World& pipe_;
-  const Strategy& strategy_;
-};
+// After GradientStore::finish(), on the compute stream. `slices`: those that this rank updates.
+// `pipe`: the ranks of the pipeline. Collective among those that have a parameter together.
+void add_tied_gradients(const ShardGroups& groups, const parallel::PipelineCut& cut,
+                        comm::World& pipe, const std::vector<UpdateSlice>& slices,
+                        GradientStore& gradients);
 
 }  // namespace zinc::zero

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "kernels/step_rules.h"
 #include "zero/group/gradient_policy.h"
+#include "zero/update/tied_gradients.h"
 
 namespace zinc::zero {
 
@@ -45,23 +46,19 @@ WholeStep::WholeStep(const Parts& parts, const optim::Schedule& learning_rates)
     : parts_(parts),
       scaler_(parts.config.precision.loss_scale),
       learning_rates_(learning_rates),
-      norm_(parts.groups, parts.strategy.owned, parts.world.communicator(), parts.world.context(),
+      norm_(parts.groups, parts.stores.owned, parts.world.communicator(), parts.world.context(),
             parts.peers),
       verdict_(parts.peers.tensor != nullptr || parts.sequence > 1 || parts.cut != nullptr ||
                        parts.config.determinism == Determinism::mesh
                    ? nullptr
                    : make_device_verdict(parts.config, parts.has_own_optimizer, norm_, scaler_,
                                          parts.world)),
-      tied_(parts.cut == nullptr
-                ? nullptr
-                : std::make_unique<TiedGradients>(parts.groups, *parts.cut, *parts.peers.pipe,
-                                                  parts.strategy)),
       totals_(parts.config.gradient.loss_reduction, parts.config.loss_divisor(), parts.sequence) {
   // Sums that go to swap space are measured as they leave.
-  if (parts.strategy.swapped_gradients == nullptr) return;
+  if (parts.stores.swapped_gradients == nullptr) return;
   norm_.expect_pieces();
-  parts.strategy.gradients->on_sums([this](const Slice& slice, const ConstView& sums,
-                                           StreamRef stream) { norm_.take(slice, sums, stream); });
+  parts.stores.gradients->on_sums([this](const Slice& slice, const ConstView& sums,
+                                         StreamRef stream) { norm_.take(slice, sums, stream); });
 }
 
 double WholeStep::seed(int64_t num_targets) const {
@@ -78,9 +75,11 @@ void WholeStep::add(const Tensor& sum, int64_t num_targets) {
 
 void WholeStep::end_sums() {
   if (std::exchange(sums_ended_, true)) return;
-  parts_.strategy.weights->end_passes();
-  parts_.strategy.gradients->finish();
-  if (tied_ != nullptr) tied_->add_up();
+  parts_.stores.weights->end_passes();
+  parts_.stores.gradients->finish();
+  if (parts_.cut == nullptr) return;
+  add_tied_gradients(parts_.groups, *parts_.cut, *parts_.peers.pipe,
+                     parts_.stores.weights->slices(), *parts_.stores.gradients);
 }
 
 double WholeStep::count() {
@@ -103,8 +102,8 @@ bool WholeStep::must_wait(std::span<const BatchLoss> coming) const {
 
 std::vector<ConstView> WholeStep::kept_gradients() const {
   std::vector<ConstView> sums;
-  for (const Slice& slice : parts_.strategy.weights->slices()) {
-    sums.push_back(parts_.strategy.gradients->gradient(slice));
+  for (const Slice& slice : parts_.stores.weights->slices()) {
+    sums.push_back(parts_.stores.gradients->gradient(slice));
   }
   return sums;
 }
@@ -125,18 +124,18 @@ bool WholeStep::decide() {
     return true;
   }
   if (!measured_) return decide_early();
-  Strategy& strategy = parts_.strategy;
-  strategy.update->finish();  // the update before reads factor_ and the rules
+  Stores& stores = parts_.stores;
+  stores.update->finish();  // the update before reads factor_ and the rules
   const bool skipped = measured_->overflow;
   // A skipped update takes the same memory as an applied one. Both then have the peak of the plan.
   set_update(skipped ? 0.0 : factor_of(measured_->summed_norm, measured_->divisor));
   using Kind = WeightUpdate::Kind;
-  strategy.update->begin(arguments(), skipped ? Kind::skipped : Kind::in_step);
+  stores.update->begin(arguments(), skipped ? Kind::skipped : Kind::in_step);
   return true;
 }
 
 StepResult WholeStep::end() {
-  parts_.strategy.update->end_step();
+  parts_.stores.update->end_step();
   StepResult result = verdict_ != nullptr ? by_verdict() : by_norm();
   totals_.clear();
   loss_.reset();
@@ -171,7 +170,7 @@ void WholeStep::restore(const TrainingState& state) {
 
 void WholeStep::measure() {
   const double divisor = divisor_of(count());
-  const NormResult norm = parts_.strategy.swapped_gradients != nullptr
+  const NormResult norm = parts_.stores.swapped_gradients != nullptr
                               ? norm_.measure_taken()
                               : norm_.measure(kept_gradients());
   double summed_norm = std::sqrt(norm.sum_of_squares);
@@ -208,25 +207,25 @@ StepResult WholeStep::begin_result(const StepLoss& loss, double gradient_norm) {
           .num_targets = loss.num_targets};
 }
 
-// With recorded passes: Note [Recorded step].
-void WholeStep::run_part(RecordedPasses::StepPart part, const std::function<void()>& work) {
+// Note [Recorded step].
+void WholeStep::run_part(RecordedStep::Part part, const std::function<void()>& work) {
   if (parts_.recorded != nullptr && parts_.optimizer.num_scalars() > 0) {
-    parts_.recorded->run_step(part, work);
+    parts_.recorded->run(part, work);
   } else {
     work();
   }
 }
 
 void WholeStep::queue_norm() {
-  if (verdict_->bring() && parts_.recorded != nullptr) parts_.recorded->forget_step();
+  if (verdict_->bring() && parts_.recorded != nullptr) parts_.recorded->forget();
   const std::vector<ConstView> gradients = kept_gradients();
-  run_part(RecordedPasses::StepPart::norm, [&] { verdict_->measure(gradients); });
+  run_part(RecordedStep::Part::norm, [&] { verdict_->measure(gradients); });
   verdict_->gather();
 }
 
 // The updates of all groups are one piece of work, behind the verdict.
 void WholeStep::queue_verdict() {
-  Strategy& strategy = parts_.strategy;
+  Stores& stores = parts_.stores;
   parts_.rules.follow(learning_rates_);
   if (parts_.recorded != nullptr && parts_.optimizer.num_scalars() > 0) {
     parts_.rules.bring_scalars(parts_.optimizer, applied_ + 1);
@@ -234,10 +233,10 @@ void WholeStep::queue_verdict() {
   StepArguments args = arguments();
   args.factor = verdict_->factor();
   args.skip = verdict_->skip();
-  strategy.update->begin(args, WeightUpdate::Kind::issued);
-  run_part(RecordedPasses::StepPart::update, [&] {
+  stores.update->begin(args, WeightUpdate::Kind::issued);
+  run_part(RecordedStep::Part::update, [&] {
     verdict_->decide();
-    strategy.update->update_all();
+    stores.update->update_all();
     verdict_->send();
   });
 }
@@ -271,7 +270,7 @@ bool WholeStep::decide_early() {
   require_targets(count);
   set_update(factor_of(0.0, divisor_of(count)));
   updating_ = true;
-  parts_.strategy.update->begin(arguments(), WeightUpdate::Kind::during_backward);
+  parts_.stores.update->begin(arguments(), WeightUpdate::Kind::during_backward);
   return true;
 }
 

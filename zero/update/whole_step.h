@@ -18,19 +18,18 @@
 #include "optim/loss_scaler.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
+#include "parallel/pipeline_cut.h"
 #include "tensor/tensor.h"
 #include "zero/engine_config.h"
 #include "zero/layout/shard_group.h"
-#include "zero/program/policy.h"
-#include "zero/run/recorded_passes.h"
-#include "zero/strategy.h"
 #include "zero/update/device_verdict.h"
 #include "zero/update/gradient_norm.h"
 #include "zero/update/loss_totals.h"
+#include "zero/update/recorded_step.h"
 #include "zero/update/step_result.h"
-#include "zero/update/tied_gradients.h"
+#include "zero/update/stores.h"
+#include "zero/update/training_state.h"
 #include "zero/update/update_rules.h"
-#include "zero/values/training_state.h"
 
 namespace zinc::zero {
 
@@ -44,12 +43,12 @@ class WholeStep {
     NormPeers peers{};   // ranks that have other parts of the model
     const parallel::PipelineCut* cut = nullptr;  // null: there is no pipeline
     const ShardGroups& groups;
-    const StepPolicy& policy;
-    Strategy& strategy;
+    bool during_backward = false;  // the update may begin then: UpdateTime::during_backward
+    Stores& stores;
     UpdateRules& rules;
     const optim::Optimizer& optimizer;
-    bool has_own_optimizer = false;      // the optimizer is a client's own
-    RecordedPasses* recorded = nullptr;  // null: nothing is recorded
+    bool has_own_optimizer = false;    // the optimizer is a client's own
+    RecordedStep* recorded = nullptr;  // null: nothing is recorded
   };
   WholeStep(const Parts& parts, const optim::Schedule& learning_rates);
 
@@ -62,7 +61,7 @@ class WholeStep {
   // rate and weights are out of the client's reach then. `coming`: this rank's losses of those
   // passes.
   void expect(std::vector<BatchLoss> coming) {
-    if (parts_.policy.update == UpdateTime::during_backward) coming_ = std::move(coming);
+    if (parts_.during_backward) coming_ = std::move(coming);
   }
   // True from a decide() during backward to the end of the step.
   bool is_updating() const { return updating_; }
@@ -104,7 +103,7 @@ class WholeStep {
   void measure();
   void queue_norm();
   void queue_verdict();
-  void run_part(RecordedPasses::StepPart part, const std::function<void()>& work);
+  void run_part(RecordedStep::Part part, const std::function<void()>& work);
   StepResult by_norm();
   StepResult by_verdict();
   StepResult begin_result(const StepLoss& loss, double gradient_norm);
@@ -120,7 +119,6 @@ class WholeStep {
   optim::Schedule learning_rates_;
   GradientNorm norm_;
   std::unique_ptr<DeviceVerdict> verdict_;  // null: the host decides
-  std::unique_ptr<TiedGradients> tied_;     // null: there is no pipeline
   LossTotals totals_;
   std::optional<StepLoss> loss_;  // of this step, once it is known to the host
   bool sums_ended_ = false;

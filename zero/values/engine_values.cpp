@@ -63,7 +63,7 @@ void require_fit(const StateSource& source, nn::Model& model,
 }
 
 // InvalidArgument unless `values` has exactly these names, each with contiguous values.
-void check_edited(const std::vector<std::string>& names, const Engine::EditedParameters& values) {
+void check_edited(const std::vector<std::string>& names, const EditedParameters& values) {
   for (const std::string& name : names) {
     const auto found = values.find(name);
     require(found != values.end(), "engine.edit: '", name, "' was taken out");
@@ -139,12 +139,11 @@ void EngineValues::write(std::string_view name, const Tensor& values) {
 }
 
 void EngineValues::edit(const std::vector<std::string>& names,
-                        const std::function<void(Engine::EditedParameters&)>& change,
-                        int modifier) {
+                        const std::function<void(EditedParameters&)>& change, int modifier) {
   ++num_set_;
   require(modifier >= 0 && modifier < parts_.world.size(), "engine.edit: rank ", modifier,
           " is not in a world of ", parts_.world.size());
-  Engine::EditedParameters values;
+  EditedParameters values;
   for (const std::string& name : names) values.emplace(name, read(name));
   std::exception_ptr failure;
   try {
@@ -174,7 +173,7 @@ Tensor EngineValues::gradient(std::string_view name, const std::function<double(
   if (is_here(parameter)) {
     weights().read_owned(
         index_of(parameter, parts_.groups),
-        [this](const Slice& slice) { return parts_.strategy.gradients->gradient(slice); },
+        [this](const Slice& slice) { return parts_.stores.gradients->gradient(slice); },
         flat(values));
     kernels::scale({.x = flat(values), .factor = 1.0 / divided_by, .y = flat(values)},
                    context().compute());
@@ -192,14 +191,14 @@ bool EngineValues::hands_out(const autograd::Parameter& parameter) const {
          (parts_.cut == nullptr || parts_.cut->speaks_for(parameter));
 }
 
-void EngineValues::read_own(Engine::Own what, const TakeOwn& take, bool hold) {
+void EngineValues::read_own(Own what, const TakeOwn& take, bool hold) {
   const std::vector<std::string_view> all = kinds();
   const bool holds = hold && can_hold();
-  if (holds && parts_.strategy.swapped != nullptr) {
+  if (holds && parts_.stores.swapped != nullptr) {
     require(!parts_.gate.is_held(),
             "engine.read_own: values in swap space are held by one at a time: let go of those of "
             "before");
-    if (!own_reader_) own_reader_.emplace(*parts_.strategy.swapped, context());
+    if (!own_reader_) own_reader_.emplace(*parts_.stores.swapped, context());
     own_reader_->begin();
   }
   const comm::Communicator& ranks = parts_.world.shards().communicator();
@@ -215,7 +214,7 @@ void EngineValues::read_own(Engine::Own what, const TakeOwn& take, bool hold) {
       const bool trained = is_trained(placement.segment);
       const Range part = intersect(
           placement.range(), group.segment(placement.segment).shard(ranks.rank(), ranks.size()));
-      const bool has_states = trained && what == Engine::Own::weights_and_states;
+      const bool has_states = trained && what == Own::weights_and_states;
       // One kind after the other: a file of them is written from its begin to its end.
       for (size_t plane = 0; plane < (has_states ? all.size() : 1); ++plane) {
         for (int64_t begin = part.begin; begin < part.end; begin += kPieceNumel) {

@@ -15,11 +15,13 @@
 #include "optim/optimizer.h"
 #include "parallel/pipeline_cut.h"
 #include "tensor/tensor.h"
-#include "zero/engine.h"
-#include "zero/strategy.h"
+#include "zero/engine_config.h"
 #include "zero/tiers/swapped_reader.h"
+#include "zero/update/stores.h"
+#include "zero/update/training_state.h"
 #include "zero/update/update_gate.h"
 #include "zero/update/whole_step.h"
+#include "zero/values/own_values.h"
 
 namespace zinc::zero {
 
@@ -35,7 +37,7 @@ class EngineValues {
     const parallel::PipelineCut* cut = nullptr;  // null: this rank has all of the model
     const ShardGroups& groups;
     const optim::Optimizer& optimizer;
-    Strategy& strategy;
+    Stores& stores;
     UpdateGate& gate;
     WholeStep& step;
   };
@@ -48,11 +50,11 @@ class EngineValues {
   Tensor read(std::string_view name, std::optional<std::string_view> state = {});
   void write(std::string_view name, const Tensor& values);
   void edit(const std::vector<std::string>& names,
-            const std::function<void(Engine::EditedParameters&)>& change, int modifier);
+            const std::function<void(EditedParameters&)>& change, int modifier);
   // Before the step. `divisor`: reduces the gradients, and gives what their sum is divided by.
   Tensor gradient(std::string_view name, const std::function<double()>& divisor);
   // Pieces pass through one staging buffer of at most 4 MiB (f64 models: 8 MiB).
-  void read_own(Engine::Own what, const TakeOwn& take, bool hold);
+  void read_own(Own what, const TakeOwn& take, bool hold);
   bool can_hold() const;       // EngineUsage::can_hold_own
   OwnBytes own_bytes() const;  // EngineUsage::own
   void import_state(const StateSource& source, const ImportOptions& options);
@@ -64,7 +66,7 @@ class EngineValues {
   int64_t num_set() const { return num_set_; }  // EngineUsage::values_set
 
  private:
-  WeightStore& weights() { return *parts_.strategy.weights; }
+  WeightStore& weights() { return *parts_.stores.weights; }
   Context& context() { return parts_.world.context(); }
   bool is_here(const nn::Parameter& parameter) const {
     return parts_.cut == nullptr || parts_.cut->is_here(parameter);

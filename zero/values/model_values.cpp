@@ -26,11 +26,11 @@ constexpr const char* kPartWay =
     "engine.finish_update() before its end, or load weights again";
 
 // Ends an update that is under way. False if that failed.
-bool finish_late(const Strategy& strategy) {
-  if (!strategy.update->is_pending()) return true;
+bool finish_late(const Stores& stores) {
+  if (!stores.update->is_pending()) return true;
   if (std::uncaught_exceptions() > 0) return false;  // other ranks may not make the same call
   try {
-    strategy.update->finish();
+    stores.update->finish();
   } catch (...) {  // a use of the parameters reports it
     return false;
   }
@@ -94,10 +94,10 @@ void ResidentValues::read(const autograd::Parameter& parameter, int64_t begin, V
   context.compute()->synchronize();
 }
 
-void leave_values(nn::Module& model, Strategy& strategy, bool between_updates) noexcept {
-  const bool complete = between_updates && finish_late(strategy);
+void leave_values(nn::Module& model, Stores& stores, bool between_updates) noexcept {
+  const bool complete = between_updates && finish_late(stores);
   std::vector<std::pair<autograd::Parameter*, Tensor>> whole;
-  if (complete) whole = strategy.weights->hand_over();
+  if (complete) whole = stores.weights->hand_over();
   for (nn::Parameter* parameter : model.parameters()) {
     const bool was_released = &parameter->source() == &autograd::resident_source();
     if (was_released && !parameter->slice()) continue;

@@ -15,7 +15,7 @@
 
 #include "nn/module.h"
 #include "tensor/tensor.h"
-#include "zero/strategy.h"
+#include "zero/update/stores.h"
 
 namespace zinc::zero {
 
@@ -50,7 +50,7 @@ class ResidentValues : public nn::WeightSource {
 // Call when the engine ends. The parameters get the resident source of values back.
 // `between_updates`: the weights are not part way through an update. An update beside the next
 // forward pass is ended first, which is collective; not if an exception ends the engine.
-void leave_values(nn::Module& model, Strategy& strategy, bool between_updates) noexcept;
+void leave_values(nn::Module& model, Stores& stores, bool between_updates) noexcept;
 
 // Gives the parameters their whole values, by `read`, one after the other, and takes them from the
 // engine. Collective if `read` is. If `read` throws, nothing has changed.

@@ -7,15 +7,23 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 
 #include "core/tensor_slice.h"
 #include "core/view.h"
+#include "tensor/tensor.h"
 #include "zero/layout/shard_group.h"
 #include "zero/update/update_gate.h"
 
 namespace zinc::zero {
+
+// What read_own() hands out.
+enum class Own : uint8_t { weights, weights_and_states };
+
+// Values of whole parameters, by name.
+using EditedParameters = std::map<std::string, Tensor, std::less<>>;
 
 // A piece of one kind of values of a parameter.
 struct OwnPiece {

@@ -1,4 +1,4 @@
-// zero/values/training_state.h: what an engine needs to continue the training of another engine.
+// zero/update/training_state.h: what an engine needs to continue the training of another engine.
 #pragma once
 
 #include <cstdint>

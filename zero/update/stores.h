@@ -1,0 +1,40 @@
+// zero/update/stores.h: what an engine has of a model, by group: its weights, gradients and states,
+// and their update.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "offload/swap_clock.h"
+#include "offload/swap_traffic.h"
+#include "zero/group/gradient_store.h"
+#include "zero/group/swapped_gradients.h"
+#include "zero/group/weight_store.h"
+#include "zero/layout/state_split.h"
+#include "zero/tiers/swapped_shards.h"
+#include "zero/update/weight_update.h"
+
+namespace zinc::zero {
+
+struct Stores {
+  std::unique_ptr<offload::SwapClock> swap_clock;
+  std::unique_ptr<SwappedShards> swapped;               // null: nothing is in swap space
+  std::unique_ptr<SwappedGradients> swapped_gradients;  // null: they are not in swap space
+  std::unique_ptr<WeightStore> weights;
+  std::unique_ptr<GradientStore> gradients;
+  // What each rank updates; one entry where every rank updates everything. See GradientNorm.
+  std::vector<std::vector<Slice>> owned;
+  std::unique_ptr<WeightUpdate> update;
+
+  // Since construction began, of states, gradients and parameters together.
+  offload::SwapTraffic swap_traffic() const {
+    offload::SwapTraffic all = weights->swap_traffic();
+    if (swapped) all = all + swapped->traffic();
+    if (swapped_gradients) all = all + swapped_gradients->traffic();
+    all.busy_ns = swap_clock->busy_ns();
+    all.stall_ns = swap_clock->stall_ns();
+    return all;
+  }
+};
+
+}  // namespace zinc::zero
