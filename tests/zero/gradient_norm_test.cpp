@@ -113,6 +113,36 @@ TEST(GradientNorm, NamesTheFirstNonFiniteParameterAndItsRank) {
   });
 }
 
+TEST(GradientNorm, OfTwoTiers_IsThatOfOne) {
+  Context context{ContextOptions{}};
+  const ContextScope scope(context);
+  Model model;
+  const auto groups = make_shard_groups(model, 1, 0);
+  const Tensor arena = arena_of(groups[0]);
+  const int64_t whole = groups[0].trained_numel();
+  const int64_t half = whole / 2 / kNormChunk * kNormChunk;
+  const std::vector<Range> parts{{0, half}, {half, whole}};
+  const auto communicator = comm::make_single();
+  const auto measured = [&](const std::vector<Tier>& tiers, const Tensor& values) {
+    std::vector<Slice> owned;
+    std::vector<ConstView> gradients;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      owned.push_back({.range = parts[i], .tier = tiers[i]});
+      gradients.emplace_back(values.view().data_as<float>() + parts[i].begin, DType::f32,
+                             Shape{parts[i].size()}, context.device(), tiers[i]);
+    }
+    return GradientNorm(groups, {owned}, *communicator, context).measure(gradients).sum_of_squares;
+  };
+  const double expected = measured({Tier::device, Tier::device}, arena);
+  Tensor other = arena.clone();
+  other.fill(3.0);
+  for (const auto& tiers : {std::vector{Tier::device, Tier::pinned_host},
+                            std::vector{Tier::pinned_host, Tier::device}}) {
+    EXPECT_NE(measured(tiers, other), expected);  // leaves its sums in memory that is used again
+    EXPECT_EQ(measured(tiers, arena), expected);
+  }
+}
+
 // Two halves of a gradient, in host memory and on a GPU: the host waits for neither before both are
 // queued, and neither stream for the other.
 TEST(GradientNorm, OfTwoTiers_IsMeasuredSideBySide) {
