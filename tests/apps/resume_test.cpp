@@ -18,6 +18,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <optional>
 #include <random>
 #include <span>
 #include <sstream>
@@ -119,14 +120,19 @@ void wait_for_orphans() {
   }
 }
 
-// Kills a run again and again until one gets to its end, each time when `wait` returns. Of a run on
-// ranks mpirun is killed, all at once, or one process of it. Returns how often it was killed.
+using Start = std::function<const CommandProcess&()>;
+
+// Kills a run again and again until one gets to its end. `until` calls start(), which begins the
+// run, and returns when it shall be killed. Of a run on ranks mpirun is killed, all at once, or one
+// process of it. Returns how often it was killed.
 int kill_until_done(const std::vector<std::string>& command, int ranks, int most,
-                    std::mt19937& random, const std::function<void()>& wait) {
+                    std::mt19937& random, const std::function<void(const Start& start)>& until) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   for (int kills = 0; kills < most; ++kills) {
-    CommandProcess process(command, {.ranks = ranks});
-    wait();
+    std::optional<CommandProcess> process;
+    until([&]() -> const CommandProcess& {
+      return process.emplace(command, CommandOptions{.ranks = ranks});
+    });
     const std::vector<pid_t> all = descendants(::getpid());
     const auto kind = ranks == 1 ? 0 : random() % 3;
     if (kind == 1) {
@@ -134,9 +140,9 @@ int kill_until_done(const std::vector<std::string>& command, int ranks, int most
     } else if (kind == 2) {
       ::kill(all[random() % all.size()], SIGKILL);
     } else {
-      process.send(SIGKILL);
+      process->send(SIGKILL);
     }
-    const Ended ended = process.finish();
+    const Ended ended = process->finish();
     wait_for_orphans();
     if (ended.signal != SIGKILL && ended.exit_code == 0) return kills;
   }
@@ -149,7 +155,8 @@ int kill_until_done(const std::vector<std::string>& command, int ranks, int most
 int kill_until_done(const std::vector<std::string>& command, int ranks, int most,
                     std::mt19937& random) {
   const int longest = ranks == 1 ? 250 : 1200;
-  return kill_until_done(command, ranks, most, random, [&] {
+  return kill_until_done(command, ranks, most, random, [&](const Start& start) {
+    start();
     const int wait = std::uniform_int_distribution(0, longest)(random);
     std::this_thread::sleep_for(std::chrono::milliseconds(wait));
   });
@@ -158,20 +165,19 @@ int kill_until_done(const std::vector<std::string>& command, int ranks, int most
 // Waits for names that come, go and change in a folder.
 class FolderWatch {
  public:
-  // Waits for the folder, not for longer than a second.
+  // From now on.
   explicit FolderWatch(const std::string& folder) : fd_(::inotify_init1(IN_CLOEXEC)) {
     constexpr uint32_t kChanges = IN_CREATE | IN_MOVE | IN_DELETE | IN_MODIFY;
-    for (int attempt = 0; attempt < 2000; ++attempt) {
-      if (::inotify_add_watch(fd_.get(), folder.c_str(), kChanges) >= 0) return;
-      std::this_thread::sleep_for(std::chrono::microseconds(500));
-    }
+    EXPECT_GE(::inotify_add_watch(fd_.get(), folder.c_str(), kChanges), 0) << folder;
   }
-  // For the next change of a name that has `text` in it; not for longer than a second.
-  void wait_for(const std::string& text) {
-    for (;;) {
+  // For the next change of a name that has `text` in it, or the end of `process`. Not for longer
+  // than ten seconds.
+  void wait_for(const std::string& text, const CommandProcess& process) {
+    const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    while (process.is_running() && std::chrono::steady_clock::now() < latest) {
       alignas(inotify_event) std::array<char, 8192> events{};
       pollfd ready{fd_.get(), POLLIN, 0};
-      if (::poll(&ready, 1, 1000) <= 0) return;
+      if (::poll(&ready, 1, 10) <= 0) continue;
       const ssize_t size = ::read(fd_.get(), events.data(), events.size());
       for (ssize_t at = 0; at < size;) {
         const auto* event = reinterpret_cast<const inotify_event*>(events.data() + at);
@@ -211,9 +217,17 @@ TEST_F(Resume, AfterKillsInTheMidstOfASaveAPruneAndAResume_HasTheBits) {
                                                         {"", "metrics.jsonl"},
                                                         {"", "config.resolved.json"}}) {
     std::filesystem::remove_all(run);
-    const int kills = kill_until_done(train("killed", {"--resume", "auto"}), 1, 4, random, [&] {
+    const auto command = train("killed", {"--resume", "auto"});
+    {
+      // From here on there is a checkpoint, and the folders stay those that are watched.
+      CommandProcess first(command);
+      ASSERT_TRUE(first.wait_for_output(" 20/60 |"));
+      first.send(SIGKILL);
+      first.finish();
+    }
+    const int kills = kill_until_done(command, 1, 4, random, [&](const Start& start) {
       FolderWatch watch(run + folder);
-      watch.wait_for(name);
+      watch.wait_for(name, start());
       std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
     });
     EXPECT_GT(kills, 0) << name;
