@@ -7,6 +7,8 @@
 #include "comm/gather_values.h"
 #include "core/context.h"
 #include "core/error.h"
+#include "core/trace_span.h"
+#include "kernels/accumulate.h"
 #include "parallel/meta_source.h"
 #include "parallel/pipeline.h"
 
@@ -278,6 +280,30 @@ const StageInput& PipelineCut::input_of(const nn::Batch& batch, int of) {
   for (size_t t = 0; t < x.size(); ++t) input.tensors[t].has_gradient = wants[t];
   input.draws = context_.random().snapshot().calls;
   return input;
+}
+
+void add_tied_gradient(const std::vector<int>& holders, comm::World& pipe, const View& sums) {
+  constexpr int kTied = 2;  // tag of messages
+  const StreamRef compute = pipe.context().compute();
+  comm::Communicator& peers = pipe.communicator();
+  const int first = holders.front();
+  const auto others = static_cast<int64_t>(holders.size()) - 1;
+  const TraceSpan span(pipe.context().trace(), TraceKind::exchange, compute, "tied gradients",
+                       pipe.rank() == first ? others * sums.bytes() : sums.bytes());
+  if (pipe.rank() != first) {
+    peers.send(sums, first, kTied, compute).wait_on(compute);
+    peers.receive(sums, first, kTied, compute).wait_on(compute);
+    return;
+  }
+  const Tensor theirs = Tensor::empty(sums.shape(), sums.dtype(), Label::communication);
+  for (const int holder : holders) {
+    if (holder == first) continue;
+    peers.receive(theirs.view(), holder, kTied, compute).wait_on(compute);
+    kernels::accumulate({.x = theirs.view(), .accumulator = sums}, compute);
+  }
+  for (const int holder : holders) {
+    if (holder != first) peers.send(sums, holder, kTied, compute).wait_on(compute);
+  }
 }
 
 }  // namespace zinc::parallel

@@ -97,4 +97,11 @@ class PipelineCut {
   std::map<std::string, StageInput, std::less<>> inputs_;  // by part and the shapes of a batch
 };
 
+// The gradient of a parameter that several ranks of a pipeline have, as an embedding on the first
+// and as the head on the last. `sums`: what the stages of each bring, over all micro-batches and
+// shards. The first of `holders` adds up those of the others, in order of rank, and gives the sum
+// to all: so weights and states stay the same on each of them. On the compute stream. Collective
+// among the holders, of which there are several. `pipe`: the ranks of the pipeline.
+void add_tied_gradient(const std::vector<int>& holders, comm::World& pipe, const View& sums);
+
 }  // namespace zinc::parallel

@@ -6,9 +6,9 @@
 
 #include "comm/gather_values.h"
 #include "core/context.h"
+#include "core/convert.h"
 #include "core/error.h"
 #include "train/files/atomic_file.h"
-#include "train/files/convert.h"
 #include "train/files/input_file.h"
 #include "train/hub/json_fields.h"
 #include "train/hub/model_folder.h"

@@ -6,10 +6,10 @@
 #include <limits>
 #include <memory>
 
+#include "core/convert.h"
 #include "core/error.h"
 #include "core/parallel.h"
 #include "train/adapter.h"
-#include "train/files/convert.h"
 #include "train/model.h"
 #include "train/text/tokenizer_folder.h"
 

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "comm/gather_values.h"
+#include "core/convert.h"
 #include "core/error.h"
-#include "train/files/convert.h"
 #include "train/finite_weights.h"
 #include "train/hub/family.h"
 #include "train/hub/model_folder.h"

@@ -13,9 +13,11 @@
 #include "comm/gather_values.h"
 #include "core/device_checks.h"
 #include "core/error.h"
+#include "core/phase_clock.h"
 #include "core/trace_marks.h"
 #include "kernels/attention_library.h"
 #include "kernels/gemm_choice.h"
+#include "nn/first_values.h"
 #include "nn/linear.h"
 #include "optim/factory.h"
 #include "optim/schedule.h"
@@ -29,11 +31,9 @@
 #include "zero/run/runner.h"
 #include "zero/run/step_passes.h"
 #include "zero/strategy.h"
-#include "zero/trace/phase_clock.h"
 #include "zero/update/update_rules.h"
 #include "zero/update/whole_step.h"
 #include "zero/values/engine_values.h"
-#include "zero/values/model_values.h"
 
 namespace zinc::zero {
 
@@ -313,7 +313,7 @@ class Engine::Impl {
                  .gate = rules_.gate(),
                  .step = step_}),
         after_step_(std::move(options.after_step)) {
-    first_values_.drop_resident();
+    first_values_.drop_held();
     world_.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
                                                        ReduceAlgorithm::native
                                                    ? comm::ReduceAlgorithm::native
@@ -321,7 +321,7 @@ class Engine::Impl {
     serve(model, groups_, runner_);
   }
 
-  ~Impl() { leave_values(model_, stores_, !step_.is_updating()); }
+  ~Impl() { values_.leave(); }
 
   // See Note [Updates during backward].
   void require_no_update() const {
@@ -368,7 +368,7 @@ class Engine::Impl {
   comm::World& world_;  // among which states are sharded
   Context& context_;
   PhaseClock clock_;
-  ResidentValues first_values_;
+  nn::FirstValues first_values_;
   const bool is_clients_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   parallel::SharedModel shared_;
@@ -424,7 +424,8 @@ class Engine::Impl {
             .rules = rules_,
             .optimizer = *optimizer_,
             .has_own_optimizer = is_clients_,
-            .recorded = recorded_ != nullptr ? &recorded_->step() : nullptr};
+            .recorded = recorded_ != nullptr && optimizer_->num_scalars() > 0 ? &recorded_->step()
+                                                                              : nullptr};
   }
 
   Runner::Parts runner_parts(EngineOptions& options) {
@@ -512,10 +513,11 @@ EngineUsage Engine::usage() const {
                     .own = impl_->values_.own_bytes(),
                     .values_set = impl_->values_.num_set(),
                     .can_hold_own = impl_->values_.can_hold()};
-  if (RecordedPasses* const recorded = impl_->recorded_.get(); recorded != nullptr) {
-    usage.graphs = {.recorded = recorded->num_recorded(),
-                    .launched = recorded->num_launched(),
-                    .step_parts = recorded->step().num_launched()};
+  if (impl_->recorded_ != nullptr) {
+    const RecordedStep& step = impl_->recorded_->step();
+    usage.graphs = {.recorded = impl_->recorded_->num_recorded(),
+                    .launched = impl_->recorded_->num_launched(),
+                    .step_parts = step.norm.num_launched() + step.update.num_launched()};
   }
   return usage;
 }

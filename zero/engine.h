@@ -32,13 +32,13 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "core/phase_clock.h"
 #include "nn/model.h"
 #include "offload/swap_traffic.h"
 #include "optim/optimizer.h"
 #include "optim/parameter_groups.h"
 #include "zero/engine_config.h"
 #include "zero/passes/step_program.h"
-#include "zero/trace/phase_clock.h"
 #include "zero/update/step_result.h"
 #include "zero/update/training_state.h"
 #include "zero/values/own_values.h"

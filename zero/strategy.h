@@ -15,11 +15,11 @@
 
 #include "comm/communicator.h"
 #include "core/context.h"
+#include "core/phase_clock.h"
 #include "nn/module.h"
 #include "zero/engine_config.h"
 #include "zero/layout/shard_group.h"
 #include "zero/passes/step_program.h"
-#include "zero/trace/phase_clock.h"
 #include "zero/update/stores.h"
 
 namespace zinc::zero {

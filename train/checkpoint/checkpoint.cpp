@@ -4,9 +4,9 @@
 #include <set>
 #include <utility>
 
+#include "core/convert.h"
 #include "core/crc32c.h"
 #include "core/error.h"
-#include "train/files/convert.h"
 #include "train/hub/model_config.h"
 #include "train/safetensors/reader.h"
 

@@ -14,18 +14,18 @@
 #include <string_view>
 #include <thread>
 
+#include "autograd/weight_encoding.h"
 #include "comm/gather_values.h"
+#include "core/convert.h"
 #include "core/error.h"
 #include "core/parallel.h"
 #include "kernels/cpu/past_caches.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/state_file.h"
 #include "train/files/atomic_file.h"
-#include "train/files/convert.h"
 #include "train/finite_weights.h"
 #include "train/hub/model_config.h"
 #include "train/hub/weight_reader.h"
-#include "zero/group/weight_encoding.h"
 
 namespace zinc::train {
 namespace {
@@ -307,11 +307,11 @@ void CheckpointSaver::describe_frozen(const std::string& from) {
       crcs.push_back(is_mine ? crc_of_weight(reader, name, shape, dtype) : 0.0);
     }
     std::vector<std::byte> narrow, wide;
-    const zero::ReadValues read = [&](const autograd::Parameter& parameter, int64_t begin,
-                                      const View& out) {
+    const autograd::ReadValues read = [&](const autograd::Parameter& parameter, int64_t begin,
+                                          const View& out) {
       reader.read(parameter.name(), parameter.shape(), begin, out);
     };
-    std::optional<zero::WeightEncoder> encoder;  // of `encoded`
+    std::optional<autograd::WeightEncoder> encoder;  // of `encoded`
     const autograd::Parameter* encoded = nullptr;
     engine_.read_own(zero::Engine::Own::weights, [&](const zero::OwnPiece& piece) {
       const autograd::Parameter& parameter = engine_.model().parameter(piece.name);

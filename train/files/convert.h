@@ -1,4 +1,4 @@
-// train/files/convert.h: float values from one storage type to another, on the host.
+// train/files/convert.h: reads float values that a file holds in another dtype.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,6 @@
 #include "core/view.h"
 
 namespace zinc::train {
-
-// out[i] = in[i]. Both contiguous host memory with the same number of elements; equal dtypes, or
-// two float dtypes (rounded to nearest even; f64 to 16 bits by way of f32).
-void convert_elements(ConstView in, View out);
 
 // True where read_converted() can make `out` of `stored`: equal dtypes, or both floats.
 bool can_convert(DType stored, DType out);

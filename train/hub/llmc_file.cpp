@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "core/convert.h"
 #include "core/error.h"
 #include "train/files/atomic_file.h"
 #include "train/files/convert.h"

@@ -30,7 +30,7 @@ void write_peaks(json::Writer& out, const MemoryReport& memory) {
   out.end_object();
 }
 
-void write_breakdown(json::Writer& out, const zero::PhaseSeconds& seconds) {
+void write_breakdown(json::Writer& out, const PhaseSeconds& seconds) {
   out.key("breakdown").begin_object();
   out.member("forward", seconds.forward);
   out.member("backward", seconds.backward);

@@ -86,7 +86,7 @@ std::string evaluation_line(const EvaluationProgress& p) {
                             format_duration(left * p.seconds / static_cast<double>(p.batches)));
 }
 
-std::string breakdown_line(const zero::PhaseSeconds& seconds) {
+std::string breakdown_line(const PhaseSeconds& seconds) {
   return fmt::format("time (ms) | fwd: {:.2f} | bwd: {:.2f} | bwd_allreduce: {:.2f} | step: {:.2f}",
                      1e3 * seconds.forward, 1e3 * seconds.backward,
                      1e3 * seconds.gradient_reduction, 1e3 * seconds.step);

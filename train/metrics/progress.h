@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "core/phase_clock.h"
 #include "offload/swap_traffic.h"
-#include "zero/trace/phase_clock.h"
 
 namespace zinc::train {
 
@@ -52,7 +52,7 @@ std::string evaluation_line(const EvaluationProgress& progress);
 
 // Times of a step's phases in milliseconds, under DeepSpeed's names:
 //   time (ms) | fwd: 12.31 | bwd: 25.07 | bwd_allreduce: 3.90 | step: 4.12
-std::string breakdown_line(const zero::PhaseSeconds& seconds);
+std::string breakdown_line(const PhaseSeconds& seconds);
 
 // "41 s", "3m05s", "1h27m", "2d03h".
 std::string format_duration(double seconds);

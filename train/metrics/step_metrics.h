@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/allocator.h"
+#include "core/phase_clock.h"
 #include "offload/swap_traffic.h"
 #include "train/metrics/histogram.h"
-#include "zero/trace/phase_clock.h"
 
 namespace zinc::train {
 
@@ -32,13 +32,13 @@ struct StepMetrics {
   std::string overflow;  // skipped: where, as in zero::StepResult
   // Positions of this step's batches, padding included, all ranks: each as many as this one.
   int64_t tokens = 0;
-  double seconds = 0.0;               // the step took
-  double tokens_per_second = 0.0;     // tokens / seconds
-  MemoryReport memory{};              // of rank 0; its peaks are printed
-  std::optional<double> val_loss;     // where an evaluation followed; of the set that decides
-  std::vector<SetLoss> validation{};  // likewise, of each set
-  std::optional<zero::PhaseSeconds> breakdown;  // of rank 0; with wall_clock_breakdown
-  std::optional<offload::SwapTraffic> swap;     // of rank 0 in this step; where it swaps
+  double seconds = 0.0;                   // the step took
+  double tokens_per_second = 0.0;         // tokens / seconds
+  MemoryReport memory{};                  // of rank 0; its peaks are printed
+  std::optional<double> val_loss;         // where an evaluation followed; of the set that decides
+  std::vector<SetLoss> validation{};      // likewise, of each set
+  std::optional<PhaseSeconds> breakdown;  // of rank 0; with wall_clock_breakdown
+  std::optional<offload::SwapTraffic> swap;  // of rank 0 in this step; where it swaps
 
   int64_t samples = 0;     // sequences so far, all ranks: the x axis of DeepSpeed's monitors
   double wall_time = 0.0;  // seconds since the epoch, for TensorBoard

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/convert.h"
 #include "core/error.h"
-#include "train/files/convert.h"
 
 namespace zinc::train {
 namespace {

@@ -22,12 +22,12 @@
 #include "comm/bucketed_collectives.h"
 #include "comm/communicator.h"
 #include "core/context.h"
+#include "core/phase_clock.h"
 #include "zero/group/gradient_policy.h"
 #include "zero/group/swapped_gradients.h"
 #include "zero/layout/backward_turn.h"
 #include "zero/layout/shard_group.h"
 #include "zero/layout/state_split.h"
-#include "zero/trace/phase_clock.h"
 
 namespace zinc::zero {
 

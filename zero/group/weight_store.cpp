@@ -12,7 +12,6 @@
 #include "kernels/copy.h"
 #include "kernels/decode.h"
 #include "kernels/fill.h"
-#include "zero/group/weight_encoding.h"
 
 namespace zinc::zero {
 namespace {
@@ -472,7 +471,7 @@ void WeightStore::load_encoded(const ShardGroup& group, const Placement& placeme
                                const ReadValues& read) {
   const Segment& segment = group.segment(placement.segment);
   const bool is_meta = context_.device().meta;
-  std::optional<WeightEncoder> encoder;
+  std::optional<autograd::WeightEncoder> encoder;
   if (!is_meta) encoder.emplace(*placement.parameter, read);
   const Range range = kept_range(group, placement);
   for (int64_t begin = range.begin; begin < range.end; begin += kPieceNumel) {

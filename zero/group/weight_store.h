@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "autograd/parameter.h"
+#include "autograd/weight_encoding.h"
 #include "comm/bucketed_collectives.h"
 #include "comm/communicator.h"
 #include "core/context.h"
@@ -32,11 +33,7 @@ namespace zinc::zero {
 // The largest number of elements that pass through staging memory at once, to and from files.
 inline constexpr int64_t kPieceNumel = int64_t{1} << 20;
 
-// Reads elements [begin, begin + out.numel()) of a parameter, flat row-major, in out's dtype. out:
-// contiguous host memory.
-using ReadValues =
-    std::function<void(const autograd::Parameter& parameter, int64_t begin, View out)>;
-
+using autograd::ReadValues;
 using HasValues = std::function<bool(const autograd::Parameter& parameter, int plane)>;
 
 struct WeightStoreOptions {

@@ -33,7 +33,7 @@ RecordedPasses::RecordedPasses(Context& context, GradientStore& gradients,
       gradients_(gradients),
       communicator_(communicator),
       memory_(context.allocator()),
-      step_(context, memory_) {}
+      step_{{context, memory_}, {context, memory_}} {}
 
 RecordedPasses::~RecordedPasses() {
   try {

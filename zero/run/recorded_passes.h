@@ -34,7 +34,7 @@
 #include "zero/engine_config.h"
 #include "zero/group/gradient_store.h"
 #include "zero/program/program.h"
-#include "zero/update/recorded_step.h"
+#include "zero/update/whole_step.h"
 
 namespace zinc::zero {
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "core/phase_clock.h"
 #include "core/trace_marks.h"
 #include "nn/model.h"
 #include "parallel/pipeline_cut.h"
@@ -19,7 +20,6 @@
 #include "zero/run/recorded_passes.h"
 #include "zero/run/runner.h"
 #include "zero/tiers/saved_inputs.h"
-#include "zero/trace/phase_clock.h"
 #include "zero/update/stores.h"
 #include "zero/update/whole_step.h"
 

@@ -1,24 +1,8 @@
 #include "zero/tiers/swapped_reader.h"
 
-#include <algorithm>
-#include <cstddef>
-#include <cstring>
-
-#include "core/error.h"
-#include "core/float16.h"
+#include "core/convert.h"
 
 namespace zinc::zero {
-
-void widen_in_host(const ConstView& x, const View& y) {
-  if (x.dtype() == y.dtype()) {
-    std::memcpy(y.data(), x.data(), static_cast<size_t>(x.bytes()));
-    return;
-  }
-  bug_check(x.dtype() == DType::bf16 && y.dtype() == DType::f32, "values of ", x.dtype(),
-            " do not widen to ", y.dtype());
-  std::transform(x.data_as<bf16>(), x.data_as<bf16>() + x.numel(), y.data_as<float>(),
-                 [](bf16 value) { return static_cast<float>(value); });
-}
 
 SwappedReader::SwappedReader(SwappedShards& shards, Context& context)
     : shards_(shards),
@@ -46,7 +30,7 @@ void SwappedReader::read(int group, Range range, int plane, View out) {
     const View values = shards_.plane(tile, memory_, plane)
                             .narrow(0, inside.begin - tile.range.begin, inside.size());
     const View to = out.narrow(0, inside.begin - range.begin, inside.size());
-    widen_in_host(values, to);
+    convert_elements(values, to);
   }
 }
 

@@ -10,9 +10,6 @@
 
 namespace zinc::zero {
 
-// Copies contiguous host memory on any thread. y: [n], of the dtype of x, or f32 where x is bf16.
-void widen_in_host(const ConstView& x, const View& y);
-
 class SwappedReader {
  public:
   // Takes memory for one tile on the tier pinned_host, and waits for the compute stream. `shards`

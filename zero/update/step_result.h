@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "zero/trace/phase_clock.h"
+#include "core/phase_clock.h"
 
 namespace zinc::zero {
 

@@ -8,7 +8,6 @@
 #include "core/error.h"
 #include "kernels/step_rules.h"
 #include "zero/group/gradient_policy.h"
-#include "zero/update/tied_gradients.h"
 
 namespace zinc::zero {
 
@@ -78,8 +77,13 @@ void WholeStep::end_sums() {
   parts_.stores.weights->end_passes();
   parts_.stores.gradients->finish();
   if (parts_.cut == nullptr) return;
-  add_tied_gradients(parts_.groups, *parts_.cut, *parts_.peers.pipe,
-                     parts_.stores.weights->slices(), *parts_.stores.gradients);
+  for (const UpdateSlice& slice : parts_.stores.weights->slices()) {
+    const Placement& placement = parts_.groups[slice.group].placements().front();
+    const std::vector<int>& holders = parts_.cut->holders(*placement.parameter);
+    if (holders.size() == 1) continue;
+    parallel::add_tied_gradient(holders, *parts_.peers.pipe,
+                                parts_.stores.gradients->on_device(slice));
+  }
 }
 
 double WholeStep::count() {
@@ -208,18 +212,18 @@ StepResult WholeStep::begin_result(const StepLoss& loss, double gradient_norm) {
 }
 
 // Note [Recorded step].
-void WholeStep::run_part(RecordedStep::Part part, const std::function<void()>& work) {
-  if (parts_.recorded != nullptr && parts_.optimizer.num_scalars() > 0) {
-    parts_.recorded->run(part, work);
-  } else {
-    work();
-  }
+void WholeStep::run_part(GraphedWork RecordedStep::*part, const std::function<void()>& work) {
+  if (parts_.recorded == nullptr) return work();
+  (parts_.recorded->*part).run(work);
 }
 
 void WholeStep::queue_norm() {
-  if (verdict_->bring() && parts_.recorded != nullptr) parts_.recorded->forget();
+  if (verdict_->bring() && parts_.recorded != nullptr) {
+    parts_.recorded->norm.forget();
+    parts_.recorded->update.forget();
+  }
   const std::vector<ConstView> gradients = kept_gradients();
-  run_part(RecordedStep::Part::norm, [&] { verdict_->measure(gradients); });
+  run_part(&RecordedStep::norm, [&] { verdict_->measure(gradients); });
   verdict_->gather();
 }
 
@@ -227,14 +231,12 @@ void WholeStep::queue_norm() {
 void WholeStep::queue_verdict() {
   Stores& stores = parts_.stores;
   parts_.rules.follow(learning_rates_);
-  if (parts_.recorded != nullptr && parts_.optimizer.num_scalars() > 0) {
-    parts_.rules.bring_scalars(parts_.optimizer, applied_ + 1);
-  }
+  if (parts_.recorded != nullptr) parts_.rules.bring_scalars(parts_.optimizer, applied_ + 1);
   StepArguments args = arguments();
   args.factor = verdict_->factor();
   args.skip = verdict_->skip();
   stores.update->begin(args, WeightUpdate::Kind::issued);
-  run_part(RecordedStep::Part::update, [&] {
+  run_part(&RecordedStep::update, [&] {
     verdict_->decide();
     stores.update->update_all();
     verdict_->send();

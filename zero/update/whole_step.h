@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "core/graphed_work.h"
 #include "optim/loss_scaler.h"
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
@@ -25,13 +26,25 @@
 #include "zero/update/device_verdict.h"
 #include "zero/update/gradient_norm.h"
 #include "zero/update/loss_totals.h"
-#include "zero/update/recorded_step.h"
 #include "zero/update/step_result.h"
 #include "zero/update/stores.h"
 #include "zero/update/training_state.h"
 #include "zero/update/update_rules.h"
 
 namespace zinc::zero {
+
+// What the device does in a step, as CUDA graphs.
+//
+// Note [Recorded step]
+// With "cuda_graph" the step is recorded, like the passes (Note [Recorded passes]), if the device
+// decides over it (Note [Verdict on the device]) and the optimizer reads its scalars on the device.
+// There are two parts, and between them the gather between ranks: the sums of squares; the verdict,
+// the update, and the result's way to the host. Norm, factor, skip and loss scale never leave the
+// device. Learning rate and bias corrections are written before each launch to where the kernels
+// read them. The first step runs as ever.
+struct RecordedStep {
+  GraphedWork norm, update;
+};
 
 class WholeStep {
  public:
@@ -48,7 +61,7 @@ class WholeStep {
     UpdateRules& rules;
     const optim::Optimizer& optimizer;
     bool has_own_optimizer = false;    // the optimizer is a client's own
-    RecordedStep* recorded = nullptr;  // null: nothing is recorded
+    RecordedStep* recorded = nullptr;  // null: nothing is recorded, or the optimizer has no scalars
   };
   WholeStep(const Parts& parts, const optim::Schedule& learning_rates);
 
@@ -103,7 +116,7 @@ class WholeStep {
   void measure();
   void queue_norm();
   void queue_verdict();
-  void run_part(RecordedStep::Part part, const std::function<void()>& work);
+  void run_part(GraphedWork RecordedStep::*part, const std::function<void()>& work);
   StepResult by_norm();
   StepResult by_verdict();
   StepResult begin_result(const StepLoss& loss, double gradient_norm);

@@ -3,13 +3,15 @@
 #include <algorithm>
 #include <exception>
 #include <span>
+#include <utility>
 
+#include "autograd/resident_source.h"
 #include "comm/gather_values.h"
+#include "core/convert.h"
 #include "core/error.h"
 #include "core/transfer.h"
 #include "kernels/scale.h"
 #include "parallel/tensor_ranks.h"
-#include "zero/values/model_values.h"
 
 namespace zinc::zero {
 namespace {
@@ -70,6 +72,31 @@ void check_edited(const std::vector<std::string>& names, const EditedParameters&
     require(found->second.view().is_contiguous(), "engine.edit: '", name, "' must be contiguous");
   }
   require(values.size() == names.size(), "engine.edit: names were added");
+}
+
+// Why a parameter has no values behind an engine.
+constexpr const char* kSharded =
+    "their engine has ended, and on stage 3, or in a pipeline, this rank did not have them whole; "
+    "call engine.release_to_model() before its end, or load weights again";
+constexpr const char* kSliced =
+    "their engine has ended, and every rank had a slice of them; load weights again";
+constexpr const char* kEncoded =
+    "their engine has ended, and kept them quantized; call engine.release_to_model() before its "
+    "end, or load weights again";
+constexpr const char* kPartWay =
+    "their engine ended part way through an update; call engine.step() and "
+    "engine.finish_update() before its end, or load weights again";
+
+// Ends an update that is under way. False if that failed.
+bool finish_late(const Stores& stores) {
+  if (!stores.update->is_pending()) return true;
+  if (std::uncaught_exceptions() > 0) return false;  // other ranks may not make the same call
+  try {
+    stores.update->finish();
+  } catch (...) {  // a use of the parameters reports it
+    return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -252,7 +279,7 @@ void EngineValues::find_own(OwnPiece& own, ParameterIndex index, int plane, Rang
     return;
   }
   if (kept && is_held) {
-    own.read = [kept](View out) { widen_in_host(kept, out); };
+    own.read = [kept](View out) { convert_elements(kept, out); };
     return;
   }
   const Device device = context().device();
@@ -321,9 +348,34 @@ void EngineValues::load_from(const StateSource& source, const std::vector<std::s
 }
 
 void EngineValues::release_to_model() {
-  release_values(parts_.model, [this](const std::string& name) {
-    return read_here(parts_.model.parameter(name), {});
-  });
+  std::vector<Tensor> values;
+  for (const nn::Parameter* parameter : parts_.model.parameters()) {
+    values.push_back(Tensor::empty(parameter->shape(), parameter->dtype(), Label::parameters));
+    values.back().copy_from(read_here(*parameter, {}));
+  }
+  size_t i = 0;
+  for (nn::Parameter* parameter : parts_.model.parameters()) {
+    parameter->reset_source();
+    parameter->adopt_data(std::move(values[i++]));
+  }
+}
+
+void EngineValues::leave() noexcept {
+  const bool complete = !parts_.step.is_updating() && finish_late(parts_.stores);
+  std::vector<std::pair<autograd::Parameter*, Tensor>> whole;
+  if (complete) whole = weights().hand_over();
+  for (nn::Parameter* parameter : parts_.model.parameters()) {
+    const bool was_released = &parameter->source() == &autograd::resident_source();
+    if (was_released && !parameter->slice()) continue;
+    parameter->reset_source();
+    parameter->lose_data(parameter->slice()                      ? kSliced
+                         : !complete                             ? kPartWay
+                         : parameter->block_format().has_value() ? kEncoded
+                                                                 : kSharded);
+  }
+  for (auto& [parameter, values] : whole) {
+    if (!parameter->has_data() && !parameter->slice()) parameter->adopt_data(std::move(values));
+  }
 }
 
 }  // namespace zinc::zero

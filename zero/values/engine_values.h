@@ -58,8 +58,13 @@ class EngineValues {
   bool can_hold() const;       // EngineUsage::can_hold_own
   OwnBytes own_bytes() const;  // EngineUsage::own
   void import_state(const StateSource& source, const ImportOptions& options);
-  // Gives the model its values.
+  // Gives the model its values, whole, and takes them from the engine. Collective. If it throws,
+  // nothing has changed.
   void release_to_model();
+  // The engine ends: what the parameters hold is what Engine's constructor says. A parameter whose
+  // values are gone throws when it is used, with its name and the reason. An update beside the next
+  // forward pass is ended first, which is collective; not if an exception ends the engine.
+  void leave() noexcept;
 
   // Mixed values would train on without a word. Throws InvalidArgument.
   void require_one_state() const;

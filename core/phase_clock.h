@@ -1,4 +1,4 @@
-// zero/trace/phase_clock.h: measures the phases of a step.
+// core/phase_clock.h: measures the phases of a step.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 #include "core/context.h"
 
-namespace zinc::zero {
+namespace zinc {
 
 // Seconds on this rank, summed over the micro-batches of a step.
 struct PhaseSeconds {
@@ -49,4 +49,4 @@ class PhaseClock {
   std::shared_ptr<Reductions> reductions_;
 };
 
-}  // namespace zinc::zero
+}  // namespace zinc

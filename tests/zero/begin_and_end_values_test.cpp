@@ -18,7 +18,7 @@
 #include "zero/engine.h"
 
 namespace zinc::zero {
-namespace model_values_test {
+namespace begin_and_end_values_test {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -215,5 +215,5 @@ TEST(WeightSourceShapes, AreComparedByTheEngineAndTheModule) {
   });
 }
 
-}  // namespace model_values_test
+}  // namespace begin_and_end_values_test
 }  // namespace zinc::zero

@@ -1,15 +1,20 @@
-// zero/group/weight_encoding.h: encodes a parameter's values in its block format: Note [Quantized
-// segments].
+// autograd/weight_encoding.h: encodes a parameter's values in its block format.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
+#include "autograd/parameter.h"
+#include "core/view.h"
 #include "kernels/encode.h"
-#include "zero/group/weight_store.h"
 
-namespace zinc::zero {
+namespace zinc::autograd {
+
+// Reads elements [begin, begin + out.numel()) of a parameter, flat row-major, in out's dtype. out:
+// contiguous host memory.
+using ReadValues = std::function<void(const Parameter& parameter, int64_t begin, View out)>;
 
 // Works on the host. In nf4 every chunk depends on all values of the parameter, so values are read
 // twice.
@@ -17,9 +22,9 @@ class WeightEncoder {
  public:
   // `parameter` has a block format. `parameter` and `read` must outlive this. Throws DataError if a
   // value is NaN or infinite.
-  WeightEncoder(const autograd::Parameter& parameter, const ReadValues& read);
-  // Encodes elements [begin, begin + numel) as whole chunks. `begin` is a multiple of kNormChunk.
-  // Throws DataError as the constructor does.
+  WeightEncoder(const Parameter& parameter, const ReadValues& read);
+  // Encodes elements [begin, begin + numel) as whole chunks: core/block_format.h. `begin` is the
+  // first element of a chunk. Throws DataError as the constructor does.
   std::vector<std::byte> encode(int64_t begin, int64_t numel) const;
   // The same elements encoded and decoded again, to `out`: contiguous host memory in the
   // parameter's dtype.
@@ -28,9 +33,9 @@ class WeightEncoder {
  private:
   std::vector<std::byte> read(int64_t begin, int64_t numel) const;
 
-  const autograd::Parameter& parameter_;
+  const Parameter& parameter_;
   const ReadValues& read_;
   kernels::NestedAbsmax nested_;
 };
 
-}  // namespace zinc::zero
+}  // namespace zinc::autograd

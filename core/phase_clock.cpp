@@ -1,8 +1,8 @@
-#include "zero/trace/phase_clock.h"
+#include "core/phase_clock.h"
 
 #include <utility>
 
-namespace zinc::zero {
+namespace zinc {
 namespace {
 
 int64_t now_ns() {
@@ -44,4 +44,4 @@ std::optional<PhaseSeconds> PhaseClock::take() {
   return std::exchange(seconds_, {});
 }
 
-}  // namespace zinc::zero
+}  // namespace zinc

@@ -1,4 +1,4 @@
-#include "zero/group/weight_encoding.h"
+#include "autograd/weight_encoding.h"
 
 #include <algorithm>
 #include <span>
@@ -6,10 +6,13 @@
 #include "core/error.h"
 #include "kernels/decode.h"
 
-namespace zinc::zero {
+namespace zinc::autograd {
 namespace {
 
-[[noreturn]] void refuse(const autograd::Parameter& parameter) {
+// Elements that are read at once.
+constexpr int64_t kPieceNumel = int64_t{1} << 20;
+
+[[noreturn]] void refuse(const Parameter& parameter) {
   throw DataError(str("the weight '", parameter.name(), "' has values that are NaN or infinite, ",
                       "which ", name_of(*parameter.block_format()),
                       " cannot hold: mend the weights, or train without quantization"));
@@ -17,7 +20,7 @@ namespace {
 
 }  // namespace
 
-WeightEncoder::WeightEncoder(const autograd::Parameter& parameter, const ReadValues& read)
+WeightEncoder::WeightEncoder(const Parameter& parameter, const ReadValues& read)
     : parameter_(parameter), read_(read) {
   if (*parameter.block_format() != BlockFormat::nf4) return;
   const int64_t size = block_numel(BlockFormat::nf4);
@@ -65,4 +68,4 @@ void WeightEncoder::round(int64_t begin, const View& out) const {
        .y = out});
 }
 
-}  // namespace zinc::zero
+}  // namespace zinc::autograd
