@@ -2,16 +2,9 @@
 
 #include <utility>
 
+#include "core/trace.h"
+
 namespace zinc {
-namespace {
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-}  // namespace
 
 PhaseClock::PhaseClock(bool enabled, Context& context)
     : enabled_(enabled), context_(context), reductions_(std::make_shared<Reductions>()) {}
@@ -29,12 +22,14 @@ void PhaseClock::stop(Instant since, double PhaseSeconds::*phase) {
 
 void PhaseClock::begin_reduction(StreamRef stream) {
   if (!enabled_) return;
-  stream.submit("time", [shared = reductions_] { shared->began_ns = now_ns(); });
+  stream.submit("time", [shared = reductions_] { shared->began_ns = TraceRecorder::now_ns(); });
 }
 
 void PhaseClock::end_reduction(StreamRef stream) {
   if (!enabled_) return;
-  stream.submit("time", [shared = reductions_] { shared->busy_ns += now_ns() - shared->began_ns; });
+  stream.submit("time", [shared = reductions_] {
+    shared->busy_ns += TraceRecorder::now_ns() - shared->began_ns;
+  });
 }
 
 std::optional<PhaseSeconds> PhaseClock::take() {

@@ -46,6 +46,7 @@ struct Case {
   optim::Moments moments = optim::Moments::f32;
   bool fp8 = false;
   kernels::WgmmaUse wgmma = kernels::WgmmaUse::by_table;
+  int longer_step = -1;  // it has one more micro-batch, in a NoSync
 };
 
 zero::EngineConfig config_of(const Case& c, bool graph) {
@@ -98,6 +99,11 @@ void train(const Case& c, bool graph, int steps, comm::World& world, Outcome& ou
   zero::Engine engine(*model, config_of(c, graph), world);
   for (int step = 0; step < steps; ++step) {
     zero::StepResult result;
+    if (step == c.longer_step) {
+      const zero::Engine::NoSync no_sync(engine);
+      const nn::Batch batch = make_batch(c.family, 500 + world.rank());
+      engine.run_passes({&batch, 1});
+    }
     for (int64_t micro = 0; micro < c.accumulation; ++micro) {
       const int64_t index = (step * c.accumulation + micro) * world.size() + world.rank();
       const nn::Batch batch = make_batch(c.family, index);
@@ -226,6 +232,14 @@ INSTANTIATE_TEST_SUITE_P(
              .every_schedule = true,
              .nccl = true}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// What the step's graphs read has moved then, and moves back in the step behind it.
+TEST(GpuGraphs, AStepWithMoreMicroBatches_IsRecordedAnew) {
+  const Case c{.name = "LongerStep", .longer_step = 2};
+  const Outcome graphs = run(c, true, 5);
+  EXPECT_EQ(graphs, run(c, false, 5));
+  EXPECT_EQ(graphs.use.step_parts, 2 * 4);
+}
 
 // Tasks of the host, which a trace of gathers is made of, are no part of a graph.
 TEST(GpuGraphs, TraceOfARecordedRun_HasTheGathersOfTheFirstStep) {
