@@ -14,7 +14,7 @@ namespace zinc::apps {
 
 struct RunTokenizer {
   std::shared_ptr<const train::Tokenizer> tokenizer;  // null: text is bytes
-  std::string folder;                                 // or a file: train::read_tokenizer_files(); empty: none
+  std::string folder;   // or a file: train::read_tokenizer_files(); empty: none
   std::string problem;  // why the one of --init could not be read; empty: nothing
 
   // "zt/tokenizer.json, 8000 tokens", "bytes".

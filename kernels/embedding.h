@@ -13,9 +13,9 @@ inline constexpr int64_t kAbsentRow = -1;
 
 // N tokens: all dimensions of ids, row-major.
 struct EmbeddingForward {
-  ConstView ids;               // any shape with N elements, i32 | i64, contiguous
-  bool allows_absent = false;  // true: kAbsentRow among ids is a token whose row lies elsewhere,
-                               // and y is zero there; without position_table
+  ConstView ids;                // any shape with N elements, i32 | i64, contiguous
+  bool allows_absent = false;   // true: kAbsentRow among ids is a token whose row lies elsewhere,
+                                // and y is zero there; without position_table
   ConstView table;              // [V, C] f64 | f32 | bf16 | f16, contiguous
   ConstView position_table{};   // [P, C] dtype of table, contiguous; may be absent
   ConstView positions{};        // N elements, dtype of ids, contiguous; may be absent

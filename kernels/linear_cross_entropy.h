@@ -1,8 +1,9 @@
 // kernels/linear_cross_entropy.h: the output head of a language model and its loss, in chunks.
 //   logits = hidden weight^T + bias;  loss = cross_entropy(logits, labels), summed over targets
 // Logits exist for one chunk of rows (or columns) at a time, in f32 (f64 for f64) unless
-// narrow_logits says otherwise; loss and ignored rows are as in kernels/cross_entropy.h. Chunks are cut by the shape and the kind of
-// device alone. Deterministic. Asynchronous on `stream`; workspace as in kernels/gemm.h.
+// narrow_logits says otherwise; loss and ignored rows are as in kernels/cross_entropy.h. Chunks are
+// cut by the shape and the kind of device alone. Deterministic. Asynchronous on `stream`; workspace
+// as in kernels/gemm.h.
 //
 // Note [Two ways to the head's gradient]
 //   with gradient  linear_cross_entropy_with_gradient() computes loss, dhidden and dweight in one

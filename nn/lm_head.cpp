@@ -14,13 +14,12 @@ LmHead::LmHead(Module& parent, std::string name, Embedding& embedding, bool tied
     : embedding_(embedding) {
   if (tied) return;
   const Shape table = embedding.weight().shape();
-  layer_.emplace(
-      parent, std::move(name),
-      LinearOptions{.in = table[1],
-                    .out = table[0],
-                    .bias = false,
-                    .initializer = initializer,
-                    .split = Split::columns});
+  layer_.emplace(parent, std::move(name),
+                 LinearOptions{.in = table[1],
+                               .out = table[0],
+                               .bias = false,
+                               .initializer = initializer,
+                               .split = Split::columns});
 }
 
 Tensor LmHead::loss(const Tensor& hidden, const Tensor& labels) {

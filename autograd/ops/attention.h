@@ -26,9 +26,9 @@ struct AttentionOptions {
 };
 
 // q: [B, Tq, H * D], k, v: [B, Tk, G * D] or [B, G, Tk, D]; f64 | f32 | bf16 | f16, outer strides
-// free. Result: [B, Tq, H * D], contiguous. Needs no [Tq, Tk] matrix. Deterministic. Cross-attention is that of
-// another sequence's k and v with `causal` false. Norms of q and k (Henry et al. 2020) are
-// rmsnorm() of [B, T, H, D] before; rotary positions rotary().
+// free. Result: [B, Tq, H * D], contiguous. Needs no [Tq, Tk] matrix. Deterministic.
+// Cross-attention is that of another sequence's k and v with `causal` false. Norms of q and k
+// (Henry et al. 2020) are rmsnorm() of [B, T, H, D] before; rotary positions rotary().
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options);
 // qkv: [B, T, (H + 2 G) * D], a row is all of q, then k, then v. Backward writes the three

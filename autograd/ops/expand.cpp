@@ -33,8 +33,9 @@ Tensor expand(const Tensor& x, const Shape& shape) {
           " does not stretch to ", shape);
   Tensor y = Tensor::empty(shape, x.dtype());
   // Adding -0 changes nothing, a zero's sign neither.
-  kernels::unary({.op = kernels::UnaryOp::affine, .x = x.view(), .y = y.view(), .p = 1.0, .q = -0.0},
-                 compute_stream());
+  kernels::unary(
+      {.op = kernels::UnaryOp::affine, .x = x.view(), .y = y.view(), .p = 1.0, .q = -0.0},
+      compute_stream());
   if (needs_gradient(x)) {
     auto node = make_node<ExpandNode>(x.shape());
     node->add_input(x);

@@ -160,8 +160,7 @@ Instance make_library_instance(const Case& c, DType dtype, Pass pass, Context& c
 }
 
 // Forward by one of our own kernels, which must take it.
-Instance make_own_forward(const Case& c, DType dtype, kernels::WgmmaUse use,
-                          Context& context) {
+Instance make_own_forward(const Case& c, DType dtype, kernels::WgmmaUse use, Context& context) {
   using Use = kernels::WgmmaUse;
   const Tensors tensors(c, dtype, Array::uniform(Qkv::shape(c), dtype, -2, 2, 1),
                         Array::uniform({c.B, c.T, c.H, c.D}, dtype, -1, 1, 2));
@@ -226,22 +225,21 @@ kernels::Cost cost_of(const Case& c, DType dtype, Pass pass) {
 void add_own_forward(Registry& registry, const Case& c, DType dtype) {
   using Use = kernels::WgmmaUse;
   const int64_t features = c.H * c.D;
-  registry.add({.op = "attention_kernels",
-                .pass = "forward",
-                .dtype = dtype,
-                .shape = str("B=", c.B, ",T=", c.T, ",H=", c.H, ",G=", c.G, ",D=", c.D,
-                             c.causal ? ",causal" : ""),
-                .cost = cost_of(c, dtype, Pass::forward),
-                .ceiling = Ceiling::gemm(c.B * c.T, features, features, dtype, false, true),
-                .make =
-                    [c, dtype](Context& context) {
-                      return make_own_forward(c, dtype, Use::never, context);
-                    },
-                .baseline = "wgmma",
-                .make_baseline =
-                    [c, dtype](Context& context) {
-                      return make_own_forward(c, dtype, Use::always, context);
-                    }});
+  registry.add(
+      {.op = "attention_kernels",
+       .pass = "forward",
+       .dtype = dtype,
+       .shape = str("B=", c.B, ",T=", c.T, ",H=", c.H, ",G=", c.G, ",D=", c.D,
+                    c.causal ? ",causal" : ""),
+       .cost = cost_of(c, dtype, Pass::forward),
+       .ceiling = Ceiling::gemm(c.B * c.T, features, features, dtype, false, true),
+       .make =
+           [c, dtype](Context& context) { return make_own_forward(c, dtype, Use::never, context); },
+       .baseline = "wgmma",
+       .make_baseline =
+           [c, dtype](Context& context) {
+             return make_own_forward(c, dtype, Use::always, context);
+           }});
 }
 
 void add_attention_benches(Registry& registry) {

@@ -214,7 +214,9 @@ uintptr_t swizzled_address(uintptr_t address, int swizzle_bytes) {
 void init_mbarrier(uint64_t* barrier, uint32_t count) { bulk_unit().init(barrier, count); }
 void fence_mbarrier_init() { bulk_unit().publish_barriers(); }
 void arrive_mbarrier(uint64_t* barrier) { bulk_unit().arrive(barrier, 0); }
-void arrive_mbarrier_expecting(uint64_t* barrier, uint32_t bytes) { bulk_unit().arrive(barrier, bytes); }
+void arrive_mbarrier_expecting(uint64_t* barrier, uint32_t bytes) {
+  bulk_unit().arrive(barrier, bytes);
+}
 
 void wait_mbarrier(uint64_t* barrier, uint32_t parity, std::source_location where) {
   const Mbarrier& mine = bulk_unit().barrier(barrier);

@@ -35,7 +35,8 @@ class DeviceScope {
 
 // Orders in which a kernel's threads and blocks run from now on; nothing on the CPU and on a GPU.
 void set_schedule_seed(uint64_t seed);
-// The address sanitizer looks for other mistakes than an order brings out, some ten times as slowly.
+// The address sanitizer looks for other mistakes than an order brings out, some ten times as
+// slowly.
 #if defined(__SANITIZE_ADDRESS__)
 inline constexpr int kNumSchedules = 2;
 #else

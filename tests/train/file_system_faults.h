@@ -21,7 +21,8 @@ enum class FileSystemCall : uint8_t {
 };
 inline constexpr int kNumFileSystemCalls = 9;
 
-// While it lives, the nth call (from 1) of a kind fails with `error`; all others reach the system. One at a time.
+// While it lives, the nth call (from 1) of a kind fails with `error`; all others reach the system.
+// One at a time.
 class FileSystemFaults {
  public:
   struct Fault {

@@ -207,8 +207,8 @@ TEST(WandbSink, ARunThatFails_SaysSo) {
   EXPECT_EQ(parse(parse(records.back()).at(18)).integers[1], 1U);
 }
 
-// Of a run that was killed in the midst of a record, or has ended, after five steps; it goes on from
-// the second.
+// Of a run that was killed in the midst of a record, or has ended, after five steps; it goes on
+// from the second.
 TEST(WandbSink, ARunThatGoesOn_IsOneRunOfWhichLaterStepsAreReplaced) {
   const auto write_steps = [](WandbSink& sink, int64_t first, int64_t last) {
     for (int64_t i = first; i <= last; ++i) {

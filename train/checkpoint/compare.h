@@ -14,8 +14,8 @@ struct ValueDifference {
   std::string name;
   std::string kind;
   int64_t numel = 0;
-  int64_t differing = 0;   // elements
-  double greatest = 0.0;   // |a - b|; NaN where one of them is
+  int64_t differing = 0;  // elements
+  double greatest = 0.0;  // |a - b|; NaN where one of them is
 };
 
 struct CheckpointDifference {
