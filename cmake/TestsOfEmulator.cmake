@@ -7,9 +7,6 @@ add_test(NAME soak.mutants
                  "${PROJECT_BINARY_DIR}/mutants")
 set_tests_properties(soak.mutants PROPERTIES LABELS slow TIMEOUT 21600
                      WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")  # tests/reference is found from there
-add_test(NAME structure.mutants_apply
-         COMMAND sh "${PROJECT_SOURCE_DIR}/tests/soak/mutants.sh" --check "${PROJECT_SOURCE_DIR}"
-                 "${PROJECT_BINARY_DIR}/mutants_check")
 
 # The kernel tests on the device: `emulated.` of an emulated build, `gpu.` of one for a GPU.
 if(NOT ZINC_HAVE_CUDA)

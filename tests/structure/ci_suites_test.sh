@@ -13,16 +13,6 @@ ran=$work/ran
 export RAN="$ran"
 unset ZINC_CI_ALL ZINC_LAUNCHES 2>/dev/null || true
 
-# Every path that a test's source names is a data file of the key.
-cd "$source"
-sed -n '/^data_files() {/,/^}/p' .ci/run_tests >"$work/data_files.sh"
-bash -c ". '$work/data_files.sh' && data_files" | tr '\0' '\n' | LC_ALL=C sort >"$work/data"
-grep -rhE --include='*.cpp' --include='*.h' --exclude-dir=structure '"[A-Za-z0-9_.]+/[^" ]+"' tests |
-  grep -v '^#include' | grep -oE '"[A-Za-z0-9_.]+/[^" ]+"' | tr -d '"' | sort -u |
-  while read -r path; do
-    [ ! -f "$path" ] || grep -qxF "$path" "$work/data" || { echo "$path is named by a test, and in no key" && exit 1; }
-  done
-
 tree=$work/tree
 mkdir -p "$tree/.ci" "$tree/docs" "$tree/tests" "$tree/build/ci"
 cp "$source/.ci/run_tests" "$tree/.ci"
