@@ -274,9 +274,11 @@ add_test(NAME structure.kernel_resources
                  "${PROJECT_SOURCE_DIR}")
 add_test(NAME structure.ci_suites COMMAND sh "${PROJECT_SOURCE_DIR}/tests/structure/ci_suites_test.sh"
                                           "${PROJECT_SOURCE_DIR}")
+add_test(NAME structure.ci_reach COMMAND bash "${PROJECT_SOURCE_DIR}/tests/structure/ci_reach_test.sh"
+                                         "${PROJECT_SOURCE_DIR}")
 add_test(NAME structure.quick COMMAND bash "${PROJECT_SOURCE_DIR}/tests/structure/quick_test.sh"
                                       "${PROJECT_SOURCE_DIR}")
 set_tests_properties(
   structure.source_selection structure.run_script structure.gpu_check structure.kernel_resources
-  structure.ci_suites structure.quick PROPERTIES LABELS cpu TIMEOUT 240)
-set_tests_properties(structure.ci_suites structure.quick PROPERTIES SKIP_RETURN_CODE 77)
+  structure.ci_suites structure.ci_reach structure.quick PROPERTIES LABELS cpu TIMEOUT 240)
+set_tests_properties(structure.ci_suites structure.ci_reach structure.quick PROPERTIES SKIP_RETURN_CODE 77)
