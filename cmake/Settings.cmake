@@ -7,7 +7,7 @@ option(ZINC_INSTALL "Define the install targets" ${PROJECT_IS_TOP_LEVEL})
 option(ZINC_WERROR "Treat compiler warnings as errors" OFF)
 set(ZINC_OPTIMIZE -O2 CACHE STRING "Optimisation level of the build type Release")
 option(ZINC_UNITY "Compile several sources in one translation unit" ON)
-set(ZINC_UNITY_BATCH 8)  # sources a unit: more gain little, and take longer to compile again
+set(ZINC_UNITY_BATCH 24 CACHE STRING "Sources that are compiled as one: more parse fewer headers, and take longer to compile again")
 set(ZINC_TEST_SHARDS 0 CACHE STRING "Processes for the tests of one binary; 0: one for each test")
 set(ZINC_OPTIMIZE_TESTS "" CACHE STRING "Optimisation level of the tests; empty: as all else")
 option(ZINC_FUZZ "Build the libFuzzer programs; needs clang with its run-time library" OFF)

@@ -11,7 +11,7 @@
 namespace zinc::train {
 namespace {
 
-constexpr size_t kBlockBytes = size_t{4} << 20;  // of text that threads share out at once
+constexpr size_t kBlockTextBytes = size_t{4} << 20;  // of text that threads share out at once
 constexpr size_t kBlockRecords = 8192;
 
 // What became of one record.
@@ -131,7 +131,7 @@ ExampleCounts make_examples(RecordReader& reader, const ExampleMaker& maker,
   };
   for (bool more = true; more && !stopped();) {
     std::vector<RawRecord> block;
-    for (size_t bytes = 0; bytes < kBlockBytes && block.size() < kBlockRecords;) {
+    for (size_t bytes = 0; bytes < kBlockTextBytes && block.size() < kBlockRecords;) {
       RawRecord raw;
       more =
           !full(making.counts().records + static_cast<int64_t>(block.size())) && reader.next(raw);

@@ -5,7 +5,7 @@
 namespace zinc::train {
 namespace {
 
-nn::T5Activation parse_activation(const json::Value* value) {
+nn::T5Activation parse_feed_forward(const json::Value* value) {
   if (value == nullptr || value->is_string("relu")) return nn::T5Activation::relu;
   if (value->is_string("gated-gelu")) return nn::T5Activation::gated_gelu_tanh;
   value->fail("this activation is not supported; relu and gated-gelu are");
@@ -24,7 +24,7 @@ nn::T5Config parse_t5_config(const json::Value& root) {
   config.num_heads = fields.integer("num_heads", 8, JsonFields::kWidest);
   config.relative_buckets = fields.integer("relative_attention_num_buckets", 32);
   config.relative_max_distance = fields.integer("relative_attention_max_distance", 128);
-  config.activation = parse_activation(fields.find("feed_forward_proj"));
+  config.activation = parse_feed_forward(fields.find("feed_forward_proj"));
   config.layer_norm_epsilon = fields.number("layer_norm_epsilon", 1e-6);
   config.dropout = fields.number("dropout_rate", 0.1);
   config.initializer_factor = fields.number("initializer_factor", 1.0);
