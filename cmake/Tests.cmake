@@ -13,7 +13,9 @@ add_custom_target(zinc_tests)
 # zinc_register_tests(binary prefix label timeout FILTER filter ARGS argument...): to ctest, those tests of
 # a binary that the GoogleTest filter names; a process per test, found when ctest runs. With
 # ZINC_TEST_SHARDS=N they share N processes instead, because a program starts slowly under a sanitizer;
-# the output of a process names the tests that failed. Tests that start jobs of their own stay alone.
+# the output of a process names the tests that failed. Tests that start jobs of their own stay alone, and
+# so do those with the label pace, because each of them may be repeated.
+set(ZINC_TESTS_PACE "*Pace*")
 set(ZINC_TESTS_ALONE_apps "*")
 set(ZINC_TESTS_ALONE_comm "*MpiFaults*")
 # Programs that a suite runs besides its own: .ci/run_tests looks whether they changed.
@@ -79,7 +81,7 @@ endif()
 function(zinc_register_tests binary prefix label timeout)
   cmake_parse_arguments(PARSE_ARGV 4 arg "" "FILTER" "ARGS")
   set(alone "${ZINC_TESTS_ALONE_${prefix}}")
-  if(NOT ZINC_TEST_SHARDS OR label STREQUAL "slow" OR alone STREQUAL "*")
+  if(NOT ZINC_TEST_SHARDS OR label MATCHES "^(slow|pace)$" OR alone STREQUAL "*")
     set(alone "${arg_FILTER}")
   else()
     set(filter "${arg_FILTER}")
@@ -107,6 +109,7 @@ function(zinc_register_tests binary prefix label timeout)
     if(NOT alone)
       return()
     endif()
+    string(APPEND alone "-${ZINC_TESTS_PACE}")
   endif()
   gtest_discover_tests(
     ${binary}
@@ -120,7 +123,8 @@ function(zinc_register_tests binary prefix label timeout)
     PROPERTIES LABELS ${label} TIMEOUT ${timeout} ${ZINC_TESTS_NEED_${prefix}})
 endfunction()
 
-# One binary. Suites whose name contains "slow" or "Slow" get the label slow, the others `label`.
+# One binary. Suites whose name contains "slow" or "Slow" get the label slow, other tests whose name
+# contains "Pace" the label pace, the rest `label`.
 function(_zinc_add_gtest name label)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" "SOURCES;LIBRARIES")
   add_executable(${name} ${arg_SOURCES})
@@ -135,7 +139,13 @@ function(_zinc_add_gtest name label)
   if(label STREQUAL "slow")
     zinc_register_tests(${name} ${prefix} slow 1800 FILTER "*")
   else()
-    zinc_register_tests(${name} ${prefix} ${label} 300 FILTER "-${slow}")
+    set(paced "${ZINC_TESTS_PACE}")
+    if(label STREQUAL "cuda")
+      set(paced "")  # what needs a GPU says so
+    else()
+      zinc_register_tests(${name} ${prefix} pace 300 FILTER "${paced}-${slow}")
+    endif()
+    zinc_register_tests(${name} ${prefix} ${label} 300 FILTER "-${slow}:${paced}")
     zinc_register_tests(${name} ${prefix} slow 1800 FILTER "${slow}")
   endif()
 endfunction()

@@ -1,6 +1,6 @@
 #!/bin/sh
-# usage: ci_suites_test.sh SOURCE_DIR: which suites .ci/run_tests leaves out, in a tree of two programs and
-# a script. Every program notes that it ran.
+# usage: ci_suites_test.sh SOURCE_DIR: which suites .ci/run_tests leaves out, and which tests it repeats, in a
+# tree of two programs and scripts. Every program notes that it ran.
 set -eu
 source=$1
 work=$(mktemp -d)
@@ -107,6 +107,62 @@ rm -rf "$ZINC_LAUNCHES" && mkdir "$ZINC_LAUNCHES"
 expect "script " "notes are kept"
 cat "$ZINC_LAUNCHES"/alpha.* | sort -u | cmp - "$work/notes"
 unset ZINC_LAUNCHES
+
+# Tests with the label pace have three attempts, in runs of their own. A program fails until it ran NEED times.
+counting() { # counting NAME
+  printf '%s\n' '#include <stdio.h>' '#include <stdlib.h>' \
+    'int main(int n, char** words) { FILE* f = fopen(getenv("RAN"), "a"); fputs(words[1], f); fputs("\n", f); fclose(f);' \
+    '  int times = 0; f = fopen(words[1], "a+"); fputc(46, f); rewind(f); while (fgetc(f) != EOF) ++times; fclose(f);' \
+    '  return n < 2 || times < atoi(words[2]); }' >"build/$1.c"
+  cc -o "build/ci/$1" "build/$1.c"
+}
+counted() { # counted LABEL NAME NEED: one more test, named by the file in which it counts
+  rm -f "$work/$2"
+  echo "add_test([=[$2]=] \"$PWD/build/ci/counting\" \"$work/$2\" \"$3\")" >>build/ci/CTestTestfile.cmake
+  echo "set_tests_properties([=[$2]=] PROPERTIES LABELS \"$1\")" >>build/ci/CTestTestfile.cmake
+}
+expect_attempts() { # expect_attempts STATUS COUNTS LINES MEANING [ARGS]: COUNTS as in "pace.a=2 "
+  wanted_status=$1 wanted_counts=$2 wanted_lines=$3 meaning=$4
+  shift 4
+  : >"$ran"
+  status=0
+  .ci/run_tests ci "$@" >"$work/out" 2>&1 || status=$?
+  counts=$(sed "s|^$work/||" "$ran" | sort | uniq -c | awk '{ printf "%s=%d ", $2, $1 }')
+  lines=$(sed -n 's/^ci: pace: //p' "$work/out" | sort | tr '\n' ';')
+  [ "$status" -eq 0 ] || status=1
+  if [ "$status $counts $lines" != "$wanted_status $wanted_counts $wanted_lines" ]; then
+    cat "$work/out"
+    echo "$meaning: status $status, ran $counts, said $lines; expected $wanted_status, $wanted_counts, $wanted_lines"
+    exit 1
+  fi
+}
+cp build/ci/CTestTestfile.cmake "$work/definitions"
+counting counting
+: >build/ci/CTestTestfile.cmake
+counted pace 'pace.(a+b)' 2 && counted cpu pace.plain 1 && counted 'pace;slow' pace.slow 9
+expect_attempts 0 'pace.(a+b)=2 pace.plain=1 ' 'pace.(a+b) passed at attempt 2;' "one that passes at its second attempt"
+expect_attempts 0 '' '' "its suite is kept"
+grep -q '^ci: left out: pace, 2 tests: ' "$work/out"
+ZINC_CI_ALL=1 expect_attempts 0 'pace.(a+b)=1 pace.plain=1 ' '' "one that passes at once is not repeated"
+: >build/ci/CTestTestfile.cmake
+counted pace pace.never 9 && counted cpu pace.plain 1 && counted cpu other.plain 1
+expect_attempts 1 'other.plain=1 pace.never=3 pace.plain=1 ' '' "one that fails three times"
+expect_attempts 1 'pace.never=3 pace.plain=1 ' '' "its suite is not kept, another is"
+: >build/ci/CTestTestfile.cmake
+counted pace pace.third 3 && counted cpu pace.second 2 && counted pace other.third 3
+expect_attempts 1 'other.third=3 pace.second=1 pace.third=3 ' \
+  'other.third passed at attempt 3;pace.third passed at attempt 3;' "without the label nothing is repeated"
+rm "$work/pace.third"  # it counts from 0
+expect_attempts 0 'pace.second=1 pace.third=3 ' 'pace.third passed at attempt 3;' "what failed without the label runs again"
+: >build/ci/CTestTestfile.cmake
+counted pace pace.never 9 && counted cpu other.never 99
+expect_attempts 1 'other.never=1 pace.never=3 ' '' "suites that fail in either run"
+expect_attempts 1 'other.never=1 pace.never=3 ' '' "neither of them is kept"
+: >build/ci/CTestTestfile.cmake
+counted pace pace.first 2 && counted pace pace.second 2 && counted cpu pace.plain 1
+expect_attempts 0 'pace.first=2 ' 'pace.first passed at attempt 2;' "a selection holds for both runs" 'first|plain' 'plain'
+expect_attempts 1 '' '' "a selection without a test is an error" '^nothing'
+cp "$work/definitions" build/ci/CTestTestfile.cmake
 
 cp -a "$tree" "$work/a_tree_at_another_path"
 cd "$work/a_tree_at_another_path"
