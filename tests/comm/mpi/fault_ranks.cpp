@@ -7,10 +7,15 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
-#include <stdexcept>
+#include <numeric>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/world.h"
@@ -23,10 +28,37 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kShort{300};
+// For which a rank that works is never late.
+constexpr milliseconds kShort{1500};
 constexpr milliseconds kLong{60'000};
 
 void sleep_for(milliseconds time) { std::this_thread::sleep_for(time); }
+
+// What the ranks of a job have come to, for each other: files in a folder.
+class Lines {
+ public:
+  explicit Lines(std::string folder) : folder_(std::move(folder)) {}
+
+  void say(int rank, std::string text) const {
+    std::ranges::replace(text, '\n', ' ');
+    std::printf("RANK %d: %s\n", rank, text.c_str());
+    std::fflush(stdout);
+    std::ofstream(path(rank)) << "said";
+  }
+  // Returns when these ranks have printed their lines, or cannot do so any more.
+  void await_those_of(const std::vector<int>& ranks) const {
+    const auto latest = std::chrono::steady_clock::now() + kLong / 2;
+    while (!std::ranges::all_of(ranks, [&](int r) { return std::filesystem::exists(path(r)); }) &&
+           std::chrono::steady_clock::now() < latest) {
+      sleep_for(milliseconds(5));
+    }
+  }
+
+ private:
+  std::string path(int rank) const { return str(folder_, "/said_", rank); }
+
+  std::string folder_;
+};
 
 std::vector<int64_t> processes_of(const Rank& rank) {
   std::vector<int64_t> mine{::getpid()};
@@ -35,9 +67,10 @@ std::vector<int64_t> processes_of(const Rank& rank) {
   return all;
 }
 
-// Rank 2 stops; rank 0 has it continue after everybody has given up.
-void stop(const Rank& rank, bool in_the_middle) {
+// Rank 2 stops; rank 0 has it continue after rank 1 has given up, too.
+void stop(const Rank& rank, const Lines& lines, bool in_the_middle) {
   const auto processes = processes_of(rank);
+  rank.group.set_deadline(kShort);
   const auto last = static_cast<::pid_t>(processes[2]);
   if (rank.rank() == 2 && !in_the_middle) ::kill(last, SIGSTOP);
   std::thread stopper;
@@ -51,7 +84,7 @@ void stop(const Rank& rank, bool in_the_middle) {
     while (true) all_gather(rank, 500'000);
   } catch (const CommError&) {
     if (rank.rank() == 0) {
-      sleep_for(milliseconds(500));
+      lines.await_those_of({1});
       ::kill(last, SIGCONT);
     }
     if (stopper.joinable()) stopper.join();
@@ -64,26 +97,27 @@ struct Trouble {
   std::function<void(const Rank&)> happen;
 };
 
-std::map<std::string, Trouble> troubles() {
+std::map<std::string, Trouble> troubles(const Lines& lines) {
   return {
       {"none", {kLong, [](const Rank& rank) { all_gather(rank, 10); }}},
       {"sleep",
-       {kShort,
-        [](const Rank& rank) {
+       {kLong,
+        [lines](const Rank& rank) {
           all_gather(rank, 10);
-          if (rank.rank() == 1) sleep_for(milliseconds(1500));
+          rank.group.set_deadline(kShort);
+          if (rank.rank() == 1) lines.await_those_of({0, 2});
           all_gather(rank, 10);
         }}},
       {"sleep_within_the_deadline",
-       {milliseconds(3000),
+       {milliseconds(8000),
         [](const Rank& rank) {
           for (int k = 0; k < 3; ++k) {
-            if (rank.rank() == k) sleep_for(milliseconds(600));
+            if (rank.rank() == k) sleep_for(milliseconds(1600));
             all_gather(rank, 1000);
           }
         }}},
-      {"stop", {kShort, [](const Rank& rank) { stop(rank, false); }}},
-      {"stop_in_the_middle", {kShort, [](const Rank& rank) { stop(rank, true); }}},
+      {"stop", {kLong, [lines](const Rank& rank) { stop(rank, lines, false); }}},
+      {"stop_in_the_middle", {kLong, [lines](const Rank& rank) { stop(rank, lines, true); }}},
       {"abort",
        {kLong,
         [](const Rank& rank) {
@@ -130,36 +164,33 @@ std::map<std::string, Trouble> troubles() {
   };
 }
 
-// mpirun kills the others as soon as one rank returns a code other than 0.
-int exit_code_after_the_others_spoke(int code) {
-  sleep_for(milliseconds(1200));
-  return code;
-}
-
-void say(int rank, std::string text) {
-  std::ranges::replace(text, '\n', ' ');
-  std::printf("RANK %d: %s\n", rank, text.c_str());
-  std::fflush(stdout);
-}
-
 }  // namespace
 
-int run_fault_rank(const std::string& trouble, const std::string& way) {
-  const Trouble chosen = troubles().at(trouble);
+int run_fault_rank(const std::string& trouble, const std::string& way, const std::string& folder) {
+  const Lines lines(folder);
+  const Trouble chosen = troubles(lines).at(trouble);
   int rank = -1;
+  int size = 0;
+  // mpirun kills the others as soon as one rank returns a code other than 0.
+  const auto end_after_all_lines = [&](const std::exception& error, int code) {
+    lines.say(rank, error.what());
+    std::vector<int> all(static_cast<size_t>(size));
+    std::iota(all.begin(), all.end(), 0);
+    lines.await_those_of(all);
+    return code;
+  };
   try {
     World world =
         connect({.num_threads = 1, .deadline = chosen.deadline, .shared_memory = way == "shared"});
     rank = world.rank();
+    size = world.size();
     chosen.happen({.group = world.communicator(), .context = world.context()});
   } catch (const CommError& error) {
-    say(rank, error.what());
-    return exit_code_after_the_others_spoke(72);
+    return end_after_all_lines(error, 72);
   } catch (const DataError& error) {
-    say(rank, error.what());
-    return exit_code_after_the_others_spoke(65);
+    return end_after_all_lines(error, 65);
   }
-  say(rank, "fine");
+  lines.say(rank, "fine");
   return 0;
 }
 

@@ -6,7 +6,9 @@
 namespace zinc::comm::testing {
 
 // Joins the job that mpirun started, lets the trouble named `trouble` happen and prints one line,
-// "RANK <r>: <its CommError, or fine>". Returns the exit code. `way`: "shared" or "wire".
-int run_fault_rank(const std::string& trouble, const std::string& way);
+// "RANK <r>: <its CommError, or fine>". Returns the exit code. `way`: "shared" or "wire". In
+// `folder` the ranks of the job tell each other that they have printed their lines; it is empty at
+// first.
+int run_fault_rank(const std::string& trouble, const std::string& way, const std::string& folder);
 
 }  // namespace zinc::comm::testing

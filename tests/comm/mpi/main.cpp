@@ -7,8 +7,8 @@
 #include "tests/comm/mpi/fault_ranks.h"
 
 int main(int argc, char** argv) {
-  if (argc == 4 && std::string(argv[1]) == "--fault-rank") {
-    return zinc::comm::testing::run_fault_rank(argv[2], argv[3]);
+  if (argc == 5 && std::string(argv[1]) == "--fault-rank") {
+    return zinc::comm::testing::run_fault_rank(argv[2], argv[3], argv[4]);
   }
   ::testing::InitGoogleMock(&argc, argv);
   return RUN_ALL_TESTS();

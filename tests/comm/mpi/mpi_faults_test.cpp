@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -15,6 +16,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "tests/comm/mpi/leak_checker.h"
 
 namespace zinc::comm::testing {
@@ -36,11 +38,15 @@ Outcome run_job(const std::string& trouble, const std::string& way) {
   // As root, Open MPI wants to be told that it is meant.
   std::string environment;
   for (const std::string& setting : leak_checker_environment()) environment += setting + " ";
+  const std::string folder =
+      ::testing::TempDir() + str("zinc_", trouble, "_", way, "_", ::getpid());
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
   const std::string command =
       environment +
-      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 1 60 "
+      "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout -k 1 100 "
       "mpirun --oversubscribe --bind-to none -np 3 '" +
-      self + "' --fault-rank " + trouble + " " + way + " 2>&1 </dev/null";
+      self + "' --fault-rank " + trouble + " " + way + " '" + folder + "' 2>&1 </dev/null";
   const auto begin = std::chrono::steady_clock::now();
   Outcome outcome;
   std::FILE* pipe = ::popen(command.c_str(), "r");
@@ -50,6 +56,7 @@ Outcome run_job(const std::string& trouble, const std::string& way) {
   const int status = ::pclose(pipe);
   if (WIFEXITED(status)) outcome.exit_code = WEXITSTATUS(status);
   outcome.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::filesystem::remove_all(folder);
   std::istringstream lines(outcome.output);
   for (std::string line; std::getline(lines, line);) {
     int rank = 0;
@@ -61,14 +68,23 @@ Outcome run_job(const std::string& trouble, const std::string& way) {
   return outcome;
 }
 
+// Whether a job ended long before the minute after which its ranks give each other up. An ordinary
+// end takes about a second, mpirun's own grace for ranks that left without a word another two; on a
+// busy machine as much longer as a job without a fault.
+void expect_a_quick_end(const Outcome& outcome, const std::string& way, double most_seconds = 12) {
+  if (outcome.seconds >= most_seconds) {
+    most_seconds = std::clamp(6 * run_job("none", way).seconds, most_seconds, 50.0);
+  }
+  EXPECT_LT(outcome.seconds, most_seconds) << outcome.output;
+}
+
 class MpiFaults : public ::testing::TestWithParam<const char*> {
  protected:
-  // The code that every rank returned comes out of mpirun. An ordinary end takes about a second,
-  // mpirun's own grace for ranks that left without a word another two.
+  // The code that every rank returned comes out of mpirun.
   Outcome run(const std::string& trouble, int exit_code, double most_seconds = 12) {
     Outcome outcome = run_job(trouble, GetParam());
     EXPECT_EQ(outcome.exit_code, exit_code) << outcome.output;
-    EXPECT_LT(outcome.seconds, most_seconds) << outcome.output;
+    expect_a_quick_end(outcome, GetParam(), most_seconds);
     return outcome;
   }
 };
@@ -134,7 +150,7 @@ TEST_P(MpiFaults, SizesThatDiffer_FailOnAllRanks) {
 
 TEST_P(MpiFaults, RankThatThrows_TellsItsPeers) {
   const Outcome outcome = run_job("throw", GetParam());
-  EXPECT_LT(outcome.seconds, 12);
+  expect_a_quick_end(outcome, GetParam());
   EXPECT_TRUE(outcome.exit_code == 65 || outcome.exit_code == 72) << outcome.output;
   EXPECT_EQ(outcome.lines.at(1), "shard 3 is broken");
   EXPECT_THAT(outcome.lines.at(0), HasSubstr("rank 1: ends because of an exception"));
