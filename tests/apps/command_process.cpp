@@ -13,10 +13,12 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <stdexcept>
 #include <string>
 
 #include "tests/comm/mpi/leak_checker.h"
+#include "tests/core/await.h"
 
 namespace zinc::apps {
 namespace {
@@ -174,6 +176,21 @@ void CommandProcess::close_output() {
 }
 
 void CommandProcess::send(int signal) const { ::kill(pid_, signal); }
+
+bool CommandProcess::send_and_wait(int signal) const {
+  send(signal);
+  const auto is_pending = [&] {
+    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+    for (std::string word; status >> word;) {
+      if (word != "ShdPnd:") continue;
+      status >> word;
+      return (std::stoull(word, nullptr, 16) >> (signal - 1) & 1) != 0;
+    }
+    return false;
+  };
+  await([&] { return !is_running() || !is_pending(); });
+  return is_running();
+}
 
 Ended CommandProcess::finish() {
   while (read_more()) {

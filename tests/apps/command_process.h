@@ -45,15 +45,19 @@ class CommandProcess {
   ~CommandProcess();  // kills what still runs
 
   // Waits until stdout holds `text`; false where the process ended first, or was killed because
-  // it took 100 seconds.
+  // it took kHang.
   bool wait_for_output(const std::string& text);
   void send(int signal) const;
+  // Sends `signal` and waits until the process has taken it; false where the process ended first.
+  bool send_and_wait(int signal) const;
   bool is_running() const;
   // Nobody reads its stdout any more, as when `head` has read enough.
   void close_output();
   Ended finish();
 
  private:
+  // A limit that only ends a hang.
+  static constexpr std::chrono::seconds kHang{200};
   struct Program {};
   CommandProcess(Program, const std::vector<std::string>& words, const CommandOptions& options);
   bool read_more();  // false at the end of both streams
@@ -62,8 +66,7 @@ class CommandProcess {
   int out_ = -1;
   int err_ = -1;
   Ended ended_;
-  std::chrono::steady_clock::time_point deadline_ =
-      std::chrono::steady_clock::now() + std::chrono::seconds(100);
+  std::chrono::steady_clock::time_point deadline_ = std::chrono::steady_clock::now() + kHang;
 };
 
 Ended run_zinc(const std::vector<std::string>& arguments, const CommandOptions& options = {});

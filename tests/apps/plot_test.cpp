@@ -2,18 +2,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "core/exit_codes.h"
 #include "tests/apps/browser.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
+#include "tests/core/await.h"
 
 namespace zinc::apps {
 namespace plot_test {
@@ -56,10 +55,7 @@ TEST(Plot, Follow_WritesThePageAnewUntilASignal) {
   const auto page = [&] { return train::read_whole_file(folder / "page.html"); };
   EXPECT_THAT(page(), AllOf(HasSubstr("\"reload_seconds\":1"), HasSubstr("\"steps\":3,")));
   folder.write("metrics.jsonl", metrics(1, 7));
-  for (int i = 0; i < 300 && page().find("\"steps\":7,") == std::string::npos; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
-  EXPECT_THAT(page(), HasSubstr("\"steps\":7,"));
+  await([&] { return page().find("\"steps\":7,") != std::string::npos; });
   process.send(SIGTERM);
   const Ended ended = process.finish();
   EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);

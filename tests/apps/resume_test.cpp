@@ -170,10 +170,10 @@ class FolderWatch {
     constexpr uint32_t kChanges = IN_CREATE | IN_MOVE | IN_DELETE | IN_MODIFY;
     EXPECT_GE(::inotify_add_watch(fd_.get(), folder.c_str(), kChanges), 0) << folder;
   }
-  // For the next change of a name that has `text` in it, or the end of `process`. Not for longer
-  // than ten seconds.
+  // For the next change of a name that has `text` in it, or the end of `process`. A limit of 100
+  // seconds only ends a hang.
   void wait_for(const std::string& text, const CommandProcess& process) {
-    const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(100);
     while (process.is_running() && std::chrono::steady_clock::now() < latest) {
       alignas(inotify_event) std::array<char, 8192> events{};
       pollfd ready{fd_.get(), POLLIN, 0};
@@ -216,20 +216,24 @@ TEST_F(Resume, AfterKillsInTheMidstOfASaveAPruneAndAResume_HasTheBits) {
                                                         {"/checkpoints", ".trash-"},
                                                         {"", "metrics.jsonl"},
                                                         {"", "config.resolved.json"}}) {
-    std::filesystem::remove_all(run);
     const auto command = train("killed", {"--resume", "auto"});
-    {
-      // From here on there is a checkpoint, and the folders stay those that are watched.
-      CommandProcess first(command);
-      ASSERT_TRUE(first.wait_for_output(" 20/60 |"));
-      first.send(SIGKILL);
-      first.finish();
+    int kills = 0;
+    // If this machine stands still, a run may get to its end before it is killed: then once more.
+    for (int attempt = 0; attempt < 20 && kills == 0; ++attempt) {
+      std::filesystem::remove_all(run);
+      {
+        // From here on there is a checkpoint, and the folders stay those that are watched.
+        CommandProcess first(command);
+        ASSERT_TRUE(first.wait_for_output(" 20/60 |"));
+        first.send(SIGKILL);
+        first.finish();
+      }
+      kills = kill_until_done(command, 1, 4, random, [&](const Start& start) {
+        FolderWatch watch(run + folder);
+        watch.wait_for(name, start());
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
+      });
     }
-    const int kills = kill_until_done(command, 1, 4, random, [&](const Start& start) {
-      FolderWatch watch(run + folder);
-      watch.wait_for(name, start());
-      std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
-    });
     EXPECT_GT(kills, 0) << name;
     EXPECT_EQ(result("killed"), whole) << name;
     EXPECT_THAT(folder_.unfinished(), IsEmpty());
@@ -272,10 +276,15 @@ TEST_F(Resume, AfterKillsAtRandom_HasTheSameBestModelAndStopsAtTheSameStep) {
 
 TEST_F(Resume, ARunThatWasToldToStop_SaysHowItGoesOn) {
   ASSERT_EQ(run_zinc(train("whole")).exit_code, 0);
-  CommandProcess process(train("stopped", {"--save-every", "0"}));
-  ASSERT_TRUE(process.wait_for_output(" 7/60 |"));
-  process.send(SIGTERM);
-  const Ended ended = process.finish();
+  Ended ended;
+  // If this machine stands still, the run may get to its end before the signal: then once more.
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    CommandProcess process(train("stopped", {"--save-every", "0", "--force"}));
+    ASSERT_TRUE(process.wait_for_output(" 7/60 |"));
+    process.send(SIGTERM);
+    ended = process.finish();
+    if (ended.exit_code != kDone) break;
+  }
   EXPECT_EQ(ended.exit_code, kPreempted) << to_string(ended);
   const size_t at = ended.out.find("this goes on: zinc ");
   ASSERT_NE(at, std::string::npos) << ended.out;

@@ -14,6 +14,7 @@
 
 #include "core/exit_codes.h"
 #include "tests/apps/command_process.h"
+#include "tests/apps/patience.h"
 #include "tests/apps/training_folder.h"
 
 namespace zinc::apps {
@@ -93,38 +94,58 @@ INSTANTIATE_TEST_SUITE_P(All, StopSignal, testing::Values(SIGUSR1, SIGTERM, SIGI
                            return std::string("Signal") + sigabbrev_np(info.param);
                          });
 
-// `timeout` signals the process, and then its group with the process in it.
 TEST(SecondSignal, AtOnce_IsTheFirstOnceMore) {
-  const TrainingFolder folder;
-  CommandProcess process(folder.train(kLong));
-  ASSERT_TRUE(process.wait_for_output(" 3/1000000 |"));
-  for (const int signal : {SIGTERM, SIGCONT, SIGTERM, SIGINT, SIGTERM}) process.send(signal);
-  expect_clean_end(process.finish(), folder);
+  in_less_than_the_patience([] {
+    const TrainingFolder folder;
+    CommandProcess process(folder.train(kLong));
+    EXPECT_TRUE(process.wait_for_output(" 3/1000000 |"));
+    const auto first = Clock::now();
+    for (const int signal : {SIGTERM, SIGCONT, SIGTERM, SIGINT}) process.send(signal);
+    process.send_and_wait(SIGTERM);
+    const auto took = Clock::now() - first;
+    const Ended ended = process.finish();
+    if (took < kPatience) expect_clean_end(ended, folder);
+    return took;
+  });
 }
 
+// `timeout` signals the process, and then its group with the process in it. Its time is over when
+// it gets an ALRM.
 TEST(SecondSignal, ByTimeout_LosesNoWeights) {
   const TrainingFolder folder;
-  std::vector<std::string> words = {"timeout", "-s", "TERM", "3", command_path()};
+  std::vector<std::string> words = {"timeout", "-s", "TERM", "1000", command_path()};
   for (const std::string& word : folder.train(kLong)) words.push_back(word);
-  const Ended ended = CommandProcess::of_program(words).finish();
+  CommandProcess process = CommandProcess::of_program(words);
+  ASSERT_TRUE(process.wait_for_output(" 3/1000000 |"));
+  process.send(SIGALRM);
+  const Ended ended = process.finish();
   EXPECT_EQ(ended.exit_code, 124) << to_string(ended);  // timeout's own
   EXPECT_THAT(ended.out, HasSubstr("stopped by a signal after the step under way"));
   EXPECT_TRUE(std::filesystem::exists(folder.out() + "/final/model.safetensors"));
 }
 
+// The process has dealt with one signal when it has taken the next.
 TEST(SecondSignal, AfterTwoSeconds_EndsTheProcess) {
-  const TrainingFolder folder;
-  CommandProcess process(endless_step(folder));
-  ASSERT_TRUE(process.wait_for_output("\n  out "));
-  process.send(SIGTERM);
-  std::this_thread::sleep_for(std::chrono::milliseconds(1000));
-  process.send(SIGTERM);
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  EXPECT_TRUE(process.is_running());
-  std::this_thread::sleep_for(std::chrono::milliseconds(900));
-  process.send(SIGTERM);
-  const Ended ended = process.finish();
-  EXPECT_EQ(ended.signal, SIGTERM) << to_string(ended);
+  in_less_than_the_patience([] {
+    const TrainingFolder folder;
+    CommandProcess process(endless_step(folder));
+    EXPECT_TRUE(process.wait_for_output("\n  out "));
+    const auto first = Clock::now();
+    process.send_and_wait(SIGTERM);
+    process.send_and_wait(SIGTERM);
+    const auto first_is_known = Clock::now();
+    std::this_thread::sleep_until(first + kPatience / 2);
+    process.send_and_wait(SIGTERM);
+    const bool runs_on = process.send_and_wait(SIGTERM);
+    const auto took = Clock::now() - first;
+    if (took >= kPatience) return took;
+    EXPECT_TRUE(runs_on);
+    std::this_thread::sleep_until(first_is_known + kPatience);
+    process.send_and_wait(SIGTERM);
+    const Ended ended = process.finish();
+    EXPECT_EQ(ended.signal, SIGTERM) << to_string(ended);
+    return took;
+  });
 }
 
 // zinc train | head

@@ -2,16 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <csignal>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "core/error.h"
 #include "core/exit_codes.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
+#include "tests/core/await.h"
 #include "train/files/input_file.h"
 #include "train/json/parser.h"
 
@@ -85,9 +84,7 @@ TEST(Tokenize, FromTextToTokenFilesToARunOfSeveralRanks) {
                                     "line",     "--shard-mib", "1",           "--json"};
   };
   CommandProcess killed(prepare(tokens));
-  while (killed.is_running() && !train::file_exists(tokens + "/tokens_000001.idx")) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
+  await([&] { return !killed.is_running() || train::file_exists(tokens + "/tokens_000001.idx"); });
   killed.send(SIGKILL);
   killed.finish();
   const Ended resumed = run_zinc(prepare(tokens)), whole = run_zinc(prepare(folder / "whole"));
