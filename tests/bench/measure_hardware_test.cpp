@@ -2,6 +2,8 @@
 // the file can be read.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/bench/measured_hardware.h"
 
 namespace zinc::bench {
@@ -18,8 +20,14 @@ TEST(HostRates, CopyTwiceAsLargeTakesNoLessTime) {
   Context context({.num_threads = 1});
   // 64 KiB and 16 MiB: the larger one is 256 times the work, so time grows; a rate that forgot its
   // bytes would be 256 times as high.
+  // The highest of several: whatever interrupts a copy makes it slower.
   const auto rate = [&](int64_t bytes) {
-    return measure_host_rates(context, {.bytes = bytes, .seconds = 0.0}).to_host_bytes_per_second;
+    double highest = 0.0;
+    for (int i = 0; i < 10; ++i) {
+      const train::HostRates rates = measure_host_rates(context, {.bytes = bytes, .seconds = 0.0});
+      highest = std::max(highest, rates.to_host_bytes_per_second);
+    }
+    return highest;
   };
   const double small = rate(int64_t{64} << 10);
   const double large = rate(int64_t{16} << 20);

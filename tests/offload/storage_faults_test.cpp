@@ -194,11 +194,11 @@ TEST(StorageFaults, AnAnswerThatCameWhileNobodyWaited_IsNotTooLate) {
   reserve(file, kBytes);
   std::atomic<bool> released = false;
   StorageOptions options = options_of(kShapes[1]);
-  options.deadline = std::chrono::milliseconds(100);
+  options.deadline = std::chrono::seconds(1);  // in which the workers may be late
   const AlignedBytes bytes(kBytes);
   const auto storage = make_hung_storage(options, released);
   IoHandle handle = storage->write(file, 0, bytes.span());
-  std::this_thread::sleep_for(2 * options.deadline);
+  std::this_thread::sleep_for(options.deadline + std::chrono::milliseconds(200));
   released = true;  // the workers see it after the wait has begun
   EXPECT_EQ(io_error_of([&] { handle.wait(); }).error_number(), EIO);
 }

@@ -36,7 +36,7 @@ case "$*" in
     ;;
   "bench comm"*)
     echo "collectives begin"
-    [ -z "${SLOW_COMM:-}" ] || sleep 20
+    [ -z "${SLOW_COMM:-}" ] || sleep 100
     ;;
   *--kernel-times*) printf 'Total Time (ns),Instances,Name\n1000,3,"by events"\n' >"${*##* }" ;;
   "bench train"*) echo "tokens per second" && echo '{}' >"${json:-/dev/null}" ;;
@@ -70,7 +70,7 @@ case "$*" in
     ;;
   *=Slow.A:Slow.B)
     printf '[       OK ] Slow.A (0 ms)\n'
-    sleep 20
+    sleep 100
     ;;
   *=Good.A:Good.B) printf '[ RUN      ] Good.A\n[       OK ] Good.A (0 ms)\n[       OK ] Good.B (0 ms)\n' ;;
   *=All/Mixed.Fails/0:All/Mixed.Skips/1)
@@ -111,16 +111,17 @@ summary_is '3 passed, 4 failed, 2 skipped'
 grep -q 'mixed: 1 is not 2' "$work/checked/failures.txt"
 grep -q 'Crashes.A' "$work/checked/logs/Crashes.log"
 
-# What the budget does not leave time for is not run, and no test's fault.
-ZINC_CHECK_BUDGET=2 check_slow 2 '^3 passed, 0 failed, 2 skipped, 1 not run$'
+# What the budget does not leave time for is not run, and no test's fault. What comes before it needs less
+# than a second: the rest is for a machine that stands still.
+ZINC_CHECK_BUDGET=6 check_slow 2 '^3 passed, 0 failed, 2 skipped, 1 not run$'
 
 # in_background COMMAND...: with the stand-ins; its process is $started.
 in_background() {
   PATH="$work/bin:$PATH" ZINC_BIN="$work" "$@" >"$work/out" 2>&1 &
   started=$!
 }
-wait_for() { # wait_for PATTERN FILE: at most 20 s
-  for _ in $(seq 200); do
+wait_for() { # wait_for PATTERN FILE; the limit of 150 s only ends a hang
+  for _ in $(seq 1500); do
     if grep -qE "$1" "$2" 2>/dev/null; then return; fi
     sleep 0.1
   done
@@ -175,7 +176,7 @@ grep -q '"by events"' "$results/step-by-kernel.csv"
 grep -q '"by events"' "$results/gpu.md"
 
 # A budget ends the part that runs, and names those that do not begin.
-SLOW_COMM=yes ZINC_BENCH_BUDGET=5 in_background sh "$source/bench/gpu/gpu-bench" "$results"
+SLOW_COMM=yes ZINC_BENCH_BUDGET=12 in_background sh "$source/bench/gpu/gpu-bench" "$results"
 ended_with 0
 bench_is '^Kernels, gpt2-124m: these' '^Collectives.*: cut off by its limit' '^Training llama-1b: not run: the budget has ended'
 

@@ -10,6 +10,7 @@
 
 #include "core/context.h"
 #include "core/error.h"
+#include "tests/core/await.h"
 #include "tests/train/scratch_folder.h"
 #include "train/data/collate.h"
 
@@ -205,10 +206,8 @@ TEST_F(LoaderTest, PrefetchIsBounded) {
   const CountingDataset dataset(1000);
   Loader loader(dataset, {.micro_batch = 5, .seq_len = 3, .prefetch_batches = 2});
   loader.next();
-  for (int i = 0; i < 100 && dataset.reads < 15; ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  await([&] { return dataset.reads >= 15; });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));  // time for one that reads on
   EXPECT_EQ(dataset.reads, 15);  // the one that was taken and two ahead
 }
 
