@@ -224,7 +224,7 @@ endif()
 if(TARGET example_prefetch_pass)
   # It compares two runs itself: exit code 1 where their losses differ.
   add_test(NAME examples.prefetch_pass COMMAND example_prefetch_pass)
-  set_tests_properties(examples.prefetch_pass PROPERTIES LABELS cpu TIMEOUT 120 PROCESSORS 2)
+  set_tests_properties(examples.prefetch_pass PROPERTIES LABELS cpu TIMEOUT 300 PROCESSORS 2)
   add_dependencies(zinc_tests example_prefetch_pass)
 endif()
 if(TARGET zinc_command AND NOT ZINC_SANITIZE)
@@ -244,7 +244,7 @@ if(TARGET zinc_command AND NOT ZINC_SANITIZE)
                WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
     endforeach()
     set(program "ZINC=$<TARGET_FILE:zinc_command>")
-    set_tests_properties(jobs.${job}.short PROPERTIES LABELS cpu PROCESSORS 2 TIMEOUT 120 ENVIRONMENT
+    set_tests_properties(jobs.${job}.short PROPERTIES LABELS cpu PROCESSORS 2 TIMEOUT 300 ENVIRONMENT
                                                       "${program};QUICK=1")
     set_tests_properties(
       jobs.${job}.whole PROPERTIES LABELS slow PROCESSORS 2 TIMEOUT 900 ENVIRONMENT
