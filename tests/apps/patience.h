@@ -12,6 +12,8 @@ namespace zinc::apps {
 
 using Clock = std::chrono::steady_clock;
 
+static_assert(kPatience == std::chrono::seconds(2), "the manual says two seconds");
+
 // `attempt` sends a process a first signal, waits until it has taken a last one, and returns the
 // time between. If the machine stood still in between, for kPatience or more, the last signal has
 // ended the process: `attempt` expects nothing then, and is made again.
