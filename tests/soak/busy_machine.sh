@@ -19,10 +19,10 @@ runs=${2:-3}
 regex=${3:-}
 [ -f "$build/CTestTestfile.cmake" ] || { echo "busy_machine: no tests in $build: build it first" >&2 && exit 2; }
 
-threads=""
+threads="" ctest=""
 work=$(mktemp -d)
 # shellcheck disable=SC2086 # a list of processes
-trap 'kill $threads 2>/dev/null || true; wait; rm -rf "$work"' EXIT
+trap 'kill $ctest $threads 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
@@ -42,7 +42,10 @@ done
 run_ctest() { # run_ctest ARGS...
   rm -f "$build/Testing/Temporary/LastTestsFailed.log"
   [ -z "$regex" ] || set -- -R "$regex" "$@"
-  OMP_WAIT_POLICY=passive ctest --test-dir "$build" --no-tests=ignore --output-on-failure "$@" >>"$log" 2>&1 || true
+  OMP_WAIT_POLICY=passive ctest --test-dir "$build" --no-tests=ignore --output-on-failure "$@" >>"$log" 2>&1 &
+  ctest=$!
+  wait "$ctest" || true
+  ctest=""
   sed 's/^[0-9]*://' "$build/Testing/Temporary/LastTestsFailed.log" >>"$work/failed" 2>/dev/null || true
 }
 
