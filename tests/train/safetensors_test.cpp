@@ -237,6 +237,22 @@ TEST(SafetensorsReader, PaddedHeaderAndForeignTypes_AreRead) {
             path + ": tensor \"a\" is F8_E4M3, which cannot be read as u8");
 }
 
+TEST(SafetensorsReader, FloatsOfEightBits_AreReadAsFloats) {
+  const ScratchFolder folder;
+  const std::string header = R"({"a":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]},)"
+                             R"("b":{"dtype":"F8_E5M2","shape":[3],"data_offsets":[4,7]}}      )";
+  std::string text;
+  const auto length = static_cast<uint64_t>(header.size());
+  text.append(reinterpret_cast<const char*>(&length), sizeof length);
+  // 1, -448, the smallest (2^-9), 0; 1.5, -57344, 2^-16.
+  text += header + std::string("\x38\xfe\x01\x00\x3e\xfb\x01", 7);
+  const SafetensorsFile file = SafetensorsFile::open(folder.write("f", text));
+  EXPECT_THAT(read<float>(file, "a", 0, 4),
+              testing::ElementsAre(1.0f, -448.0f, std::exp2(-9.0f), 0.0f));
+  EXPECT_THAT(read<float>(file, "b", 1, 2), testing::ElementsAre(-57344.0f, std::exp2(-16.0f)));
+  EXPECT_THAT(read<double>(file, "b", 0, 1), testing::ElementsAre(1.5));
+}
+
 // Every file that differs from a good one in one byte of its header opens or is refused, and never
 // does anything else (run under the sanitizers too).
 TEST(SafetensorsReader, OneChangedByte_NeverPassesUnchecked) {

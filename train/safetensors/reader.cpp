@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "train/files/convert.h"
+#include "train/files/float8.h"
 
 namespace zinc::train {
 SafetensorsFile SafetensorsFile::open(const std::string& path) {
@@ -28,6 +29,13 @@ void SafetensorsFile::read(const TensorEntry& entry, int64_t begin, View out) co
   require(begin >= 0 && count <= entry.shape.numel() - begin, "safetensors: elements [", begin,
           ", ", begin + count, ") of ", entry.name, " ", entry.shape);
   if (count == 0) return;
+  const std::optional<Fp8> float8 = float8_named(entry.type);
+  if (float8 && is_float(out.dtype())) {
+    read_float8(*float8, out, [&](int64_t first, std::span<std::byte> raw) {
+      file_.read(entry.begin + begin + first, raw);
+    });
+    return;
+  }
   if (!entry.dtype || !can_convert(*entry.dtype, out.dtype())) {
     throw DataError(str(path(), ": tensor \"", entry.name, "\" is ", entry.type,
                         ", which cannot be read as ", out.dtype()));
