@@ -31,11 +31,13 @@ struct T5Config {
   double layer_norm_epsilon = 1e-6;              // layer_norm_epsilon
   double dropout = 0.0;                          // dropout_rate
   double initializer_factor = 1.0;               // initializer_factor
-  bool tie_word_embeddings = true;  // tie_word_embeddings: the head shares the embedding, and the
-                                    // decoder's output is multiplied with d_model^-1/2 before it
-  int64_t decoder_start_token = 0;  // decoder_start_token_id
-  int64_t pad_token = 0;            // pad_token_id: the decoder's input behind a text's end
-  int64_t bos_token = -1;           // bos_token_id; -1: none
+  bool tie_word_embeddings = true;    // tie_word_embeddings: the head shares the embedding, and the
+                                      // decoder's output is multiplied with d_model^-1/2 before it
+  bool head_begins_as_table = false;  // tie_word_embeddings beside scale_decoder_outputs false: the
+                                      // head is its own, and files without one have it equal
+  int64_t decoder_start_token = 0;    // decoder_start_token_id
+  int64_t pad_token = 0;              // pad_token_id: the decoder's input behind a text's end
+  int64_t bos_token = -1;             // bos_token_id; -1: none
   std::vector<int64_t> eos_tokens{1};  // eos_token_id: a number or a list
 
   std::string_view model_type() const { return "t5"; }

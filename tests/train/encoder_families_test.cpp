@@ -69,7 +69,31 @@ TEST(EncoderFamilies, T5OfTransformers5_IsToldByTheScaleOfItsOutput) {
                                 "scale_decoder_outputs": false})")
                           .as<T5Config>();
   EXPECT_FALSE(config.tie_word_embeddings);
+  EXPECT_TRUE(config.head_begins_as_table);
   EXPECT_TRUE(parse(R"({"model_type": "t5"})").as<T5Config>().tie_word_embeddings);
+}
+
+// transformers ties such a head where the file has none; another one of a file stays as it is.
+TEST(EncoderFamilies, T5WithoutAStoredHead_BeginsWithItsTable) {
+  const ScratchFolder folder;
+  const std::vector<TensorSpec> table = {{"shared.weight", DType::f32, Shape{2, 2}}};
+  SafetensorsFolderWriter writer(folder.path(), table);
+  const std::vector<float> values = {1, 2, 3, 4};
+  writer.write("shared.weight", 0, ConstView(values.data(), DType::f32, Shape{4}));
+  writer.commit();
+  const std::vector<WeightSpec> specs = {{"shared.weight", Shape{2, 2}},
+                                         {"lm_head.weight", Shape{2, 2}}};
+  const auto reader_for = [&](bool begins_as_table) {
+    return WeightReader(
+        WeightFolder::open(folder.path()),
+        name_map(T5Config{.tie_word_embeddings = false, .head_begins_as_table = begins_as_table}));
+  };
+  const WeightReader reader = reader_for(true);
+  EXPECT_TRUE(reader.match(specs).complete());
+  std::vector<float> head(4);
+  reader.read("lm_head.weight", Shape{2, 2}, 0, View(head.data(), DType::f32, Shape{4}));
+  EXPECT_EQ(head, values);
+  EXPECT_FALSE(reader_for(false).match(specs).complete());
 }
 
 TEST(EncoderFamilies, ArchitectureNamesTheTask) {

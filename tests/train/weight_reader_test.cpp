@@ -6,6 +6,12 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "nn/models/bert_config.h"
+#include "nn/models/bloom_config.h"
+#include "nn/models/chatglm_config.h"
+#include "nn/models/gpt_neox_config.h"
+#include "nn/models/llama_config.h"
+#include "nn/models/t5_config.h"
 #include "tests/train/scratch_folder.h"
 #include "train/hub/model_folder.h"
 #include "train/json/parser.h"
@@ -125,6 +131,43 @@ TEST(WeightReader, Head_BelongsToUntiedModelsOnly) {
   const ScratchFolder without;
   EXPECT_THAT(reader_of(without, {{"wte.weight", DType::f32, Shape{3, 2}}}).match(untied).missing,
               ElementsAre("lm_head.weight"));
+}
+
+// What safetensors.torch.save_model writes: of tied tensors the first name alone.
+TEST(WeightReader, TiedTable_MayStandUnderTheHeadsName) {
+  nn::LlamaConfig llama;
+  llama.tie_word_embeddings = true;
+  nn::GptNeoxConfig neox;
+  neox.tie_word_embeddings = true;
+  nn::ChatGlmConfig glm;
+  glm.tie_word_embeddings = true;
+  struct Case {
+    NameMap map;
+    const char* table;
+    const char* stored;
+  };
+  const std::vector<Case> cases = {
+      {names(), "transformer.wte.weight", "lm_head.weight"},
+      {name_map(llama), "model.embed_tokens.weight", "lm_head.weight"},
+      {name_map(neox), "gpt_neox.embed_in.weight", "embed_out.weight"},
+      {name_map(nn::BloomConfig{}), "transformer.word_embeddings.weight", "lm_head.weight"},
+      {name_map(glm), "transformer.embedding.word_embeddings.weight",
+       "transformer.output_layer.weight"},
+      {name_map(nn::T5Config{}), "shared.weight", "decoder.embed_tokens.weight"},
+      {name_map(nn::BertConfig{.kind = nn::BertKind::roberta, .task = nn::EncoderTask::masked_lm}),
+       "roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight"},
+  };
+  for (const Case& one : cases) {
+    const ScratchFolder folder;
+    const WeightReader reader =
+        reader_of(folder, {{one.stored, DType::f32, Shape{3, 2}}}, {2.0f}, one.map);
+    const std::vector<WeightSpec> specs = {{one.table, Shape{3, 2}}};
+    EXPECT_TRUE(reader.match(specs).complete()) << one.table;
+    EXPECT_EQ(reader.shape_of(one.table, Shape{3, 2}), (Shape{3, 2})) << one.table;
+    reader.require_tied();
+    EXPECT_THAT(read(reader, one.table, Shape{3, 2}, 2, 3), ElementsAre(4.0f, 6.0f, 8.0f))
+        << one.table;
+  }
 }
 
 TEST(WeightReader, TiedHeadWithOtherValues_IsRefused) {

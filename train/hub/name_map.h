@@ -62,8 +62,8 @@ struct NameRow {
   RowLayout rows{};
 };
 
-// A tensor of the files that repeats another one of them: the head of a model that shares its
-// embedding.
+// A tensor of the files that repeats another one of them, or stands for it where that one is not
+// there: the head of a model that shares its embedding.
 struct TiedName {
   std::string copy;
   std::string original;
@@ -73,6 +73,7 @@ struct TiedName {
 struct OldEnding {
   std::string now;
   std::string before;
+  bool may_repeat = false;  // files may have both, and the one of now counts
 };
 
 // A family's rules.
@@ -82,6 +83,8 @@ struct NameMap {
   // Tensors of files that are no weights: "*.attn.bias". * matches any run of characters.
   std::vector<std::string> buffers{};
   std::vector<TiedName> tied{};
+  // Parameters of their own that begin as another one where the files lack them.
+  std::vector<TiedName> first_values{};
   std::vector<NameRow> rows{};
   std::vector<OldEnding> old_endings{};  // that files may have instead
 };

@@ -30,8 +30,10 @@ nn::T5Config parse_t5_config(const json::Value& root) {
   config.initializer_factor = fields.number("initializer_factor", 1.0);
   // transformers 5 writes tie_word_embeddings true for both versions, and tells them apart by
   // scale_decoder_outputs.
-  config.tie_word_embeddings =
-      fields.boolean("tie_word_embeddings", true) && fields.boolean("scale_decoder_outputs", true);
+  const bool ties = fields.boolean("tie_word_embeddings", true);
+  const bool scales = fields.boolean("scale_decoder_outputs", true);
+  config.tie_word_embeddings = ties && scales;
+  config.head_begins_as_table = ties && !scales;
   const std::vector<int64_t> pad = fields.tokens("pad_token_id", 0);
   config.pad_token = pad.empty() ? 0 : pad.front();
   config.decoder_start_token = fields.integer("decoder_start_token_id", config.pad_token);
@@ -61,7 +63,7 @@ void write_t5_config(const nn::T5Config& config, json::Object& object) {
   object.set("layer_norm_epsilon", config.layer_norm_epsilon);
   object.set("dropout_rate", config.dropout);
   object.set("initializer_factor", config.initializer_factor);
-  object.set("tie_word_embeddings", config.tie_word_embeddings);
+  object.set("tie_word_embeddings", config.tie_word_embeddings || config.head_begins_as_table);
   object.set("scale_decoder_outputs", config.tie_word_embeddings);
   object.set("pad_token_id", config.pad_token);
   object.set("decoder_start_token_id", config.decoder_start_token);
@@ -75,6 +77,7 @@ NameMap t5_names(const nn::T5Config& config) {
                 .tied = {{"encoder.embed_tokens.weight", "shared.weight"},
                          {"decoder.embed_tokens.weight", "shared.weight"}}};
   if (config.tie_word_embeddings) names.tied.push_back({"lm_head.weight", "shared.weight"});
+  if (config.head_begins_as_table) names.first_values = {{"lm_head.weight", "shared.weight"}};
   return names;
 }
 

@@ -29,13 +29,30 @@ WeightReader::WeightReader(WeightFolder files, NameMap names)
     : files_(std::make_shared<const WeightFolder>(std::move(files))), names_(std::move(names)) {}
 
 const WeightFolder::Location* WeightReader::locate(std::string_view stored_name) const {
-  if (const auto* found = locate_as_written(stored_name)) return found;
-  for (const OldEnding& ending : names_.old_endings) {
-    if (!stored_name.ends_with(ending.now)) continue;
-    const std::string_view front = stored_name.substr(0, stored_name.size() - ending.now.size());
-    if (const auto* found = locate_as_written(str(front, ending.before))) return found;
+  if (const auto* found = locate_by_spelling(stored_name)) return found;
+  for (const TiedName& tied : names_.tied) {
+    if (tied.original != stored_name) continue;
+    if (const auto* found = locate_by_spelling(tied.copy)) return found;
+  }
+  for (const TiedName& first : names_.first_values) {
+    if (first.copy == stored_name) return locate(first.original);
   }
   return nullptr;
+}
+
+const WeightFolder::Location* WeightReader::locate_by_spelling(std::string_view stored_name) const {
+  if (const auto* found = locate_as_written(stored_name)) return found;
+  for (const OldEnding& ending : names_.old_endings) {
+    if (const auto* found = locate_by_ending(stored_name, ending)) return found;
+  }
+  return nullptr;
+}
+
+const WeightFolder::Location* WeightReader::locate_by_ending(std::string_view stored_name,
+                                                             const OldEnding& ending) const {
+  if (!stored_name.ends_with(ending.now)) return nullptr;
+  const std::string_view front = stored_name.substr(0, stored_name.size() - ending.now.size());
+  return locate_as_written(str(front, ending.before));
 }
 
 const WeightFolder::Location* WeightReader::locate_as_written(std::string_view stored_name) const {
@@ -72,6 +89,11 @@ WeightMatch WeightReader::match(std::span<const WeightSpec> parameters) const {
         continue;
       }
       used.insert(&location->tensor());
+      for (const OldEnding& ending : names_.old_endings) {
+        if (!ending.may_repeat) continue;
+        const auto* repeated = locate_by_ending(part.name(), ending);
+        if (repeated != nullptr) used.insert(&repeated->tensor());
+      }
       if (location->tensor().shape != part.shape()) {
         match.mismatched.push_back(str(name, ": ", location->tensor().shape, " in the file, ",
                                        part.shape(), " in the model"));
@@ -110,13 +132,13 @@ void WeightReader::require_tied() const {
 void WeightReader::require_equal(const TiedName& tied) const {
   const WeightFolder::Location* copy = locate(tied.copy);
   const WeightFolder::Location* table = locate(tied.original);
-  if (copy == nullptr || table == nullptr) return;
+  if (copy == nullptr || table == nullptr || copy == table) return;
   const auto differ = [&] {
     if (copy->tensor().shape != table->tensor().shape ||
         copy->tensor().dtype != table->tensor().dtype) {
       return true;
     }
-    const DType dtype = copy->tensor().dtype.value_or(DType::u8);
+    const DType dtype = copy->tensor().dtype.value_or(DType::f32);  // of 8-bit floats
     const int64_t count = copy->tensor().shape.numel(), chunk = int64_t{1} << 18;
     std::vector<std::byte> first(static_cast<size_t>(chunk * size_of(dtype))), second(first);
     for (int64_t begin = 0; begin < count; begin += chunk) {

@@ -27,7 +27,9 @@ struct WeightMatch {
 
 // Names and layouts by the family's map (train/hub/name_map.h): a tensor is found under the name
 // that the map gives a parameter, or with one of its prefixes added or taken away, or with an old
-// ending. Left aside: the map's buffers, and its tied names where the model has no such parameter.
+// ending. A tied tensor may stand under any of its names: safetensors.torch.save_model keeps the
+// first in alphabetical order, which is often the head's. Left aside: the map's buffers, and its
+// tied names where the model has no such parameter.
 //
 // Reads by range, so that a rank takes its own elements alone. Safe to share between threads.
 class WeightReader {
@@ -54,6 +56,9 @@ class WeightReader {
 
  private:
   const WeightFolder::Location* locate(std::string_view stored_name) const;
+  const WeightFolder::Location* locate_by_spelling(std::string_view stored_name) const;
+  const WeightFolder::Location* locate_by_ending(std::string_view stored_name,
+                                                 const OldEnding& ending) const;
   const WeightFolder::Location* locate_as_written(std::string_view stored_name) const;
   void require_equal(const TiedName& tied) const;
 
