@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "core/crc32.h"
 #include "core/error.h"
 #include "train/torch/quoted.h"
 
@@ -63,6 +64,7 @@ int64_t as_size(uint64_t value) {
 // What a directory's header says of one entry.
 struct Described {
   uint16_t flags, method;
+  uint32_t crc;
   uint64_t packed, bytes, header;
 };
 
@@ -100,6 +102,7 @@ bool is_zip_file(const InputFile& file) {
 ZipArchive::ZipArchive(InputFile file) : file_(std::move(file)) {
   read_entries(find_directory());
   check_overlap();
+  intact_ = std::make_unique<std::atomic<bool>[]>(entries_.size());
 }
 
 void ZipArchive::fail(int64_t offset, std::string_view what) const {
@@ -187,7 +190,8 @@ void ZipArchive::read_entries(const Directory& directory) {
     fields.skip(4);
     entry.flags = fields.u16();
     entry.method = fields.u16();
-    fields.skip(8);
+    fields.skip(4);
+    entry.crc = fields.u32();
     entry.packed = fields.u32();
     entry.bytes = fields.u32();
     const size_t name_bytes = fields.u16(), extra_bytes = fields.u16(), comment = fields.u16();
@@ -211,7 +215,7 @@ void ZipArchive::read_entries(const Directory& directory) {
     if (as_size(entry.bytes) > directory.begin - begin) {
       fail(at, str("the data of ", quoted(name), " reach into the directory"));
     }
-    entries_.push_back({std::move(name), begin, as_size(entry.bytes)});
+    entries_.push_back({std::move(name), begin, as_size(entry.bytes), entry.crc});
   }
   std::sort(entries_.begin(), entries_.end(),
             [](const ZipEntry& a, const ZipEntry& b) { return a.name < b.name; });
@@ -245,10 +249,31 @@ const ZipEntry* ZipArchive::find(std::string_view name) const {
   return found == entries_.end() || found->name != name ? nullptr : &*found;
 }
 
+void ZipArchive::require_intact(const ZipEntry& entry) const {
+  std::atomic<bool>& intact = intact_[static_cast<size_t>(&entry - entries_.data())];
+  if (intact.load(std::memory_order_relaxed)) return;
+  if (entry.crc != 0) {
+    constexpr int64_t kPiece = int64_t{1} << 20;
+    std::vector<std::byte> piece;
+    uint32_t crc = 0;
+    for (int64_t at = 0; at < entry.bytes; at += kPiece) {
+      piece.resize(static_cast<size_t>(std::min(kPiece, entry.bytes - at)));
+      file_.read(entry.begin + at, piece);
+      crc = crc32(piece, crc);
+    }
+    if (crc != entry.crc) {
+      fail(entry.begin, str("the bytes of ", quoted(entry.name), " have another CRC-32 than the ",
+                            "zip file says"));
+    }
+  }
+  intact.store(true, std::memory_order_relaxed);
+}
+
 void ZipArchive::read(const ZipEntry& entry, int64_t offset, std::span<std::byte> out) const {
   const auto count = static_cast<int64_t>(out.size());
   require(offset >= 0 && offset <= entry.bytes && count <= entry.bytes - offset, "zip: bytes [",
           offset, ", ", offset + count, ") of ", entry.name, ", which has ", entry.bytes);
+  require_intact(entry);
   file_.read(entry.begin + offset, out);
 }
 
