@@ -121,16 +121,42 @@ TEST(TorchFile, ViewsOfOneStorage_AreReadByTheirStrides) {
 
 TEST(TorchFile, OtherFiles_AreRefusedByName) {
   const ScratchFolder folder;
-  EXPECT_EQ(
-      message_of<DataError>([&] { TorchFile::open(kFolder + "legacy.pt"); }),
-      kFolder +
-          "legacy.pt: a file of torch.save from before PyTorch 1.6, which zinc does not read; "
-          "load it with PyTorch where it is trusted and save it again");
   const std::string text = folder.write("text.bin", "hello");
   EXPECT_THAT(message_of<DataError>([&] { TorchFile::open(text); }),
               HasSubstr(": not a file of torch.save: "));
   EXPECT_THROW(TorchFile::open(folder.write("empty.bin", "")), DataError);
   EXPECT_THROW(TorchFile::open(folder / "absent.bin"), DataError);
+}
+
+// The row of pickles of before PyTorch 1.6, with one tensor, w = [1].
+TEST(TorchFile, FirstLayout_IsRead) {
+  const TorchFile file = TorchFile::open(kFolder + "legacy.pt");
+  EXPECT_THAT(read<float>(file, "w"), ElementsAre(1.0f));
+  const ScratchFolder folder;
+  std::string whole = read_whole_file(kFolder + "legacy.pt");
+  const auto said = [&](const std::string& bytes) {
+    const std::string path = folder.write("damaged.bin", bytes);
+    return message_of<DataError>([&] { TorchFile::open(path); });
+  };
+  EXPECT_THAT(said(whole.substr(0, whole.size() - 1)), HasSubstr("the file: it is cut short"));
+  EXPECT_THAT(said(whole.substr(0, 200)), HasSubstr("cut short"));
+  std::string longer = whole;
+  longer[whole.size() - 12] = 2;  // its number of elements
+  EXPECT_THAT(said(longer), HasSubstr("has 2 elements, its tensors say 1"));
+  whole[18] = 'x';  // of 1001
+  EXPECT_THAT(said(whole), HasSubstr("this version"));
+}
+
+TEST(TorchFile, ChangedByteOfATensor_IsFound) {
+  const ScratchFolder folder;
+  std::string bytes = read_whole_file(kFolder + "small.pt");
+  const float two = 2.0f;
+  const size_t at = bytes.find(std::string(reinterpret_cast<const char*>(&two), sizeof two));
+  ASSERT_NE(at, std::string::npos);
+  bytes[at + 3] ^= 1;
+  const TorchFile file = TorchFile::open(folder.write("small.pt", bytes));
+  EXPECT_THAT(message_of<DataError>([&] { read<float>(file, "w"); }),
+              HasSubstr("have another CRC-32 than the zip file says"));
 }
 
 TEST(TorchFile, WrongKinds_AreRefusedWithTheirPlace) {
@@ -207,6 +233,7 @@ int refusals_of_damage(const std::string& name, size_t step) {
 TEST(TorchFile, DamageAtAnyByte_IsAnErrorOrAnotherValue) {
   EXPECT_GT(refusals_of_damage("small.pt", 1), 300);
   EXPECT_GT(refusals_of_damage("values.pt", 11), 100);
+  EXPECT_GT(refusals_of_damage("legacy.pt", 1), 100);
 }
 
 }  // namespace torch_file_test

@@ -429,7 +429,7 @@ bool PickleMachine::make_object(uint8_t opcode) {
   }
 }
 
-void PickleMachine::run() {
+int64_t PickleMachine::run() {
   if (static_cast<int64_t>(text_.size()) > std::min(limits_.max_bytes, int64_t{0xffffffff})) {
     fail(str("the pickle has ", text_.size(), " bytes; at most ", limits_.max_bytes,
              " are allowed: save the tensors alone"));
@@ -456,17 +456,25 @@ void PickleMachine::run() {
   }
   document_.root_ = pop();
   if (!stack_.empty() || !marks_.empty()) fail("the pickle ends with values left over");
-  if (at_ != text_.size()) {
-    fail(str(text_.size() - at_, " bytes follow the end of the pickle"));
-  }
   document_.require_no_cycle(limits_.max_depth);
+  return static_cast<int64_t>(at_);
 }
 
 std::unique_ptr<const Document> read_pickle(std::string text, std::string name,
                                             const PickleLimits& limits) {
+  const auto whole = static_cast<int64_t>(text.size());
+  PickleAtFront read = read_front_pickle(std::move(text), std::move(name), limits);
+  if (read.bytes != whole) {
+    throw DataError(str(read.document->name(), ": byte ", read.bytes - 1, ": ", whole - read.bytes,
+                        " bytes follow the end of the pickle"));
+  }
+  return std::move(read.document);
+}
+
+PickleAtFront read_front_pickle(std::string text, std::string name, const PickleLimits& limits) {
   auto document = std::make_unique<Document>(std::move(text), std::move(name));
-  PickleMachine(*document, limits).run();
-  return document;
+  const int64_t bytes = PickleMachine(*document, limits).run();
+  return {std::move(document), bytes};
 }
 
 }  // namespace zinc::train::torch

@@ -26,4 +26,12 @@ struct PickleLimits {
 std::unique_ptr<const Document> read_pickle(std::string text, std::string name,
                                             const PickleLimits& limits = {});
 
+// The same of a pickle that more bytes follow.
+struct PickleAtFront {
+  std::unique_ptr<const Document> document;
+  int64_t bytes = 0;  // of the pickle
+};
+PickleAtFront read_front_pickle(std::string text, std::string name,
+                                const PickleLimits& limits = {});
+
 }  // namespace zinc::train::torch

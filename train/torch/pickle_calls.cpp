@@ -225,6 +225,10 @@ uint32_t PickleMachine::make_tensor(const Global& global, uint32_t arguments) {
   if (parts.size() < 5 || parts.at(size_t{1}).kind() != Kind::global) {
     parts.fail("a storage is described by its class, key, device and size");
   }
+  // Before PyTorch 1.6 also: the part of another storage that this one is.
+  if (parts.size() > 5 && !parts.at(size_t{5}).is_none()) {
+    parts.fail("a storage that is a part of another, which zinc does not read; save it again");
+  }
   const Global* type = find_global(parts.at(size_t{1}).type_name());
   const bool untyped = type->role == GlobalRole::untyped_storage;
   if (!untyped && type->role != GlobalRole::storage) parts.fail("a storage of no known class");

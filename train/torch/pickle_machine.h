@@ -23,7 +23,7 @@ class PickleMachine {
   PickleMachine(Document& document, const PickleLimits& limits)
       : document_(document), text_(document.text_), limits_(limits) {}
 
-  void run();
+  int64_t run();  // the pickle's length in bytes
 
  private:
   using Node = Document::Node;

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "train/files/convert.h"
+#include "train/files/float8.h"
 #include "train/torch/quoted.h"
 
 namespace zinc::train::torch {
@@ -18,19 +19,33 @@ constexpr std::string_view kPickle = "data.pkl";
 // of ten bytes, 0x1950a86a20f9469cfc6c.
 constexpr std::array<unsigned char, 5> kLegacyStart = {0x80, 0x02, 0x8a, 0x0a, 0x6c};
 
-[[noreturn]] void refuse(const InputFile& file) {
+bool is_row_of_pickles(const InputFile& file) {
   std::array<unsigned char, kLegacyStart.size()> first{};
-  if (file.size() >= static_cast<int64_t>(first.size())) {
-    file.read(0, std::as_writable_bytes(std::span(first)));
-  }
-  if (first == kLegacyStart) {
-    throw DataError(str(file.path(),
-                        ": a file of torch.save from before PyTorch 1.6, which zinc does not "
-                        "read; load it with PyTorch where it is trusted and save it again"));
-  }
+  if (file.size() < static_cast<int64_t>(first.size())) return false;
+  file.read(0, std::as_writable_bytes(std::span(first)));
+  return first == kLegacyStart;
+}
+
+[[noreturn]] void refuse(const InputFile& file) {
   throw DataError(str(file.path(),
-                      ": not a file of torch.save: it does not begin as a zip file does; fetch "
-                      "it again, or give a .safetensors file"));
+                      ": not a file of torch.save: it begins neither as a zip file nor as a pickle "
+                      "does; fetch it again, or give a .safetensors file"));
+}
+
+// How many bytes a pickle has is known at its end: more are read until it is there.
+PickleAtFront pickle_at(const InputFile& file, int64_t at, const PickleLimits& limits) {
+  constexpr int64_t kFirst = int64_t{64} << 10;
+  const int64_t most = std::min(file.size() - at, limits.max_bytes);
+  for (int64_t bytes = std::min(most, kFirst);; bytes = std::min(most, 16 * bytes)) {
+    std::string text(static_cast<size_t>(bytes), '\0');
+    file.read(at, std::as_writable_bytes(std::span(text)));
+    try {
+      return read_front_pickle(std::move(text), str(file.path(), ": the pickle at byte ", at),
+                               limits);
+    } catch (const DataError&) {
+      if (bytes == most) throw;
+    }
+  }
 }
 
 // The folder of the archive, with its '/'.
@@ -91,22 +106,80 @@ int64_t run_begin(const TensorRecord& tensor, const Runs& runs, int64_t run) {
 
 TorchFile TorchFile::open(const std::string& path, const PickleLimits& limits) {
   InputFile file = InputFile::open(path);
-  if (!is_zip_file(file)) refuse(file);
-  TorchFile opened;
-  opened.archive_ = std::make_unique<const ZipArchive>(std::move(file));
-  opened.folder_ = archive_folder(*opened.archive_);
-  opened.check_byte_order();
-  const ZipEntry& pickle = *opened.archive_->find(opened.folder_ + std::string(kPickle));
-  const std::string name = str(path, ": ", pickle.name);
+  TorchFile opened(path);
+  if (is_zip_file(file)) {
+    opened.open_archive(std::move(file), limits);
+  } else if (is_row_of_pickles(file)) {
+    opened.open_row_of_pickles(std::move(file), limits);
+  } else {
+    refuse(file);
+  }
+  opened.check_storages();
+  return opened;
+}
+
+void TorchFile::open_archive(InputFile file, const PickleLimits& limits) {
+  archive_ = std::make_unique<const ZipArchive>(std::move(file));
+  folder_ = archive_folder(*archive_);
+  check_byte_order();
+  const ZipEntry& pickle = *archive_->find(folder_ + std::string(kPickle));
+  const std::string name = str(path(), ": ", pickle.name);
   if (pickle.bytes > limits.max_bytes) {
     throw DataError(str(name, ": has ", pickle.bytes, " bytes; at most ", limits.max_bytes,
                         " are allowed: save the tensors alone"));
   }
   std::string text(static_cast<size_t>(pickle.bytes), '\0');
-  opened.archive_->read(pickle, 0, std::as_writable_bytes(std::span(text)));
-  opened.document_ = read_pickle(std::move(text), name, limits);
-  opened.check_storages();
-  return opened;
+  archive_->read(pickle, 0, std::as_writable_bytes(std::span(text)));
+  document_ = read_pickle(std::move(text), name, limits);
+}
+
+void TorchFile::open_row_of_pickles(InputFile file, const PickleLimits& limits) {
+  constexpr int64_t kVersion = 1001;
+  row_.emplace(std::move(file));
+  int64_t at = 0;
+  const auto next = [&] {
+    PickleAtFront read = pickle_at(*row_, at, limits);
+    at += read.bytes;
+    return std::move(read.document);
+  };
+  next();  // the number that is_row_of_pickles() knows
+  const std::unique_ptr<const Document> version = next(), machine = next();
+  if (version->root().as_int64() != kVersion) {
+    version->root().fail("this version of torch.save's first layout is not known");
+  }
+  if (!machine->root().at("little_endian").as_bool()) {
+    machine->root().fail("its numbers are big-endian; save it on a little-endian machine");
+  }
+  document_ = next();
+  const std::unique_ptr<const Document> keys = next();
+  read_storage_places(keys->root(), at);
+}
+
+// A storage's bytes follow from its tensors, since the file says its elements alone.
+void TorchFile::read_storage_places(const Value& keys, int64_t at) {
+  std::map<std::string_view, const TensorRecord*> tensors;
+  for (const TensorRecord& tensor : document_->tensors()) tensors.emplace(tensor.storage, &tensor);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const std::string_view key = keys.at(i).as_string();
+    const auto found = tensors.find(key);
+    if (found == tensors.end()) keys.at(i).fail("a storage of no tensor: its size is not known");
+    const int64_t bytes = found->second->storage_bytes;
+    int64_t elements = 0;
+    if (bytes > row_->size() - at - static_cast<int64_t>(sizeof elements)) {
+      throw DataError(str(path(), ": byte ", at, ": the storage ", quoted(key), " of ", bytes,
+                          " bytes reaches beyond the end of the file: it is cut short; fetch it "
+                          "again"));
+    }
+    row_->read(at, std::as_writable_bytes(std::span(&elements, 1)));
+    if (elements != bytes / found->second->type.bytes) {
+      throw DataError(str(path(), ": byte ", at, ": the storage ", quoted(key), " has ", elements,
+                          " elements, its tensors say ", bytes / found->second->type.bytes,
+                          ": the file is damaged; fetch it again"));
+    }
+    at += static_cast<int64_t>(sizeof elements);
+    row_storages_.emplace(key, ZipEntry{.name = std::string(key), .begin = at, .bytes = bytes});
+    at += bytes;
+  }
 }
 
 void TorchFile::check_byte_order() const {
@@ -125,7 +198,12 @@ void TorchFile::check_storages() const {
 }
 
 const ZipEntry& TorchFile::storage_of(const TensorRecord& tensor) const {
-  const ZipEntry* entry = archive_->find(str(folder_, "data/", tensor.storage));
+  const ZipEntry* entry = nullptr;
+  if (archive_ != nullptr) {
+    entry = archive_->find(str(folder_, "data/", tensor.storage));
+  } else if (const auto found = row_storages_.find(tensor.storage); found != row_storages_.end()) {
+    entry = &found->second;
+  }
   if (entry == nullptr || entry->bytes < tensor.storage_bytes) {
     throw DataError(str(
         path(), ": the storage ", quoted(tensor.storage), " of ", tensor.storage_bytes, " bytes ",
@@ -135,6 +213,12 @@ const ZipEntry& TorchFile::storage_of(const TensorRecord& tensor) const {
   return *entry;
 }
 
+void TorchFile::read_storage(const ZipEntry& storage, int64_t offset,
+                             std::span<std::byte> out) const {
+  if (archive_ != nullptr) return archive_->read(storage, offset, out);
+  row_->read(storage.begin + offset, out);
+}
+
 void TorchFile::read(const TensorRecord& tensor, int64_t begin, View out) const {
   require(out.device() == kCpu && out.is_contiguous(),
           "torch: read into contiguous host memory, not ", out);
@@ -142,7 +226,9 @@ void TorchFile::read(const TensorRecord& tensor, int64_t begin, View out) const 
   require(begin >= 0 && count <= tensor.shape.numel() - begin, "torch: elements [", begin, ", ",
           begin + count, ") of a tensor ", tensor.shape);
   if (count == 0) return;
-  if (!tensor.type.dtype || !can_convert(*tensor.type.dtype, out.dtype())) {
+  const std::optional<Fp8> float8 = float8_named(tensor.type.name);
+  const bool is_read_as_float = float8 && is_float(out.dtype());
+  if (!is_read_as_float && (!tensor.type.dtype || !can_convert(*tensor.type.dtype, out.dtype()))) {
     throw DataError(str(path(), ": a tensor ", tensor.shape, " is ", tensor.type.name,
                         ", which cannot be read as ", out.dtype()));
   }
@@ -154,18 +240,26 @@ void TorchFile::read(const TensorRecord& tensor, int64_t begin, View out) const 
                         "before it is saved"));
   }
   const ZipEntry& storage = storage_of(tensor);
-  const int64_t size = size_of(*tensor.type.dtype);
-  read_converted(*tensor.type.dtype, out, [&](int64_t first, View raw) {
-    auto* target = static_cast<std::byte*>(raw.data());
-    for (int64_t at = begin + first, left = raw.numel(); left > 0;) {
+  const int64_t size = tensor.type.bytes;
+  const auto read_elements = [&](int64_t first, int64_t num, std::byte* target) {
+    for (int64_t at = begin + first, left = num; left > 0;) {
       const int64_t inside = at % runs.length;
       const int64_t n = std::min(left, runs.length - inside);
       const int64_t element = run_begin(tensor, runs, at / runs.length) + inside;
-      archive_->read(storage, element * size, {target, static_cast<size_t>(n * size)});
+      read_storage(storage, element * size, {target, static_cast<size_t>(n * size)});
       target += n * size;
       at += n;
       left -= n;
     }
+  };
+  if (is_read_as_float) {
+    read_float8(*float8, out, [&](int64_t first, std::span<std::byte> raw) {
+      read_elements(first, static_cast<int64_t>(raw.size()), raw.data());
+    });
+    return;
+  }
+  read_converted(*tensor.type.dtype, out, [&](int64_t first, View raw) {
+    read_elements(first, raw.numel(), static_cast<std::byte*>(raw.data()));
   });
 }
 
