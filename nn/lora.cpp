@@ -90,6 +90,17 @@ std::optional<int64_t> block_of(std::string_view path) {
   }
 }
 
+// Of the block behind one of the names: the last such number where a path has several.
+std::optional<int64_t> block_behind(const std::string& path,
+                                    const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    std::smatch found;
+    const std::regex pattern = compiled(str("^.*\\.", name, "\\.([0-9]{1,9})\\."));
+    if (std::regex_search(path, found, pattern) && found.size() > 1) return std::stoll(found[1]);
+  }
+  return std::nullopt;
+}
+
 // Layers that an adapter may go to.
 std::vector<Module*> adaptable(Module& model) {
   std::vector<Module*> layers;
@@ -162,6 +173,9 @@ void LoraOptions::validate() const {
   }
   if (targets.empty() && target_pattern.empty()) {
     throw ConfigError("LoRA: targets are missing; name linear layers, or \"all-linear\"");
+  }
+  if (!block_names.empty() && layers.empty()) {
+    throw ConfigError("LoRA: names of blocks (layers_pattern) go with the numbers of blocks");
   }
   if (!target_pattern.empty() && (!targets.empty() || !layers.empty())) {
     throw ConfigError("LoRA: a pattern of targets names the layers alone: without a list of them");
@@ -278,8 +292,9 @@ namespace {
 
 // What an end of a path, or the pattern, names. `logits`: left out of "all-linear".
 std::set<Module*> targets_of(const std::vector<Module*>& layers, const LoraOptions& options,
-                             const Linear* logits) {
+                             const Linear* logits, NamesNothing names_nothing) {
   std::set<Module*> chosen;
+  std::string unmatched;
   const auto choose = [&](const std::string& target, const auto& fits) {
     bool matched = false;
     for (Module* layer : layers) {
@@ -287,7 +302,7 @@ std::set<Module*> targets_of(const std::vector<Module*>& layers, const LoraOptio
       chosen.insert(layer);
       matched = true;
     }
-    if (!matched) throw_no_match("LoRA target", target, layers);
+    if (!matched && unmatched.empty()) unmatched = target;
   };
   if (!options.target_pattern.empty()) {
     const std::regex pattern = compiled(options.target_pattern);
@@ -300,8 +315,13 @@ std::set<Module*> targets_of(const std::vector<Module*>& layers, const LoraOptio
       return &layer != logits && dynamic_cast<const Linear*>(&layer) != nullptr;
     });
   }
+  if (!unmatched.empty() && (chosen.empty() || names_nothing == NamesNothing::refused)) {
+    throw_no_match("LoRA target", unmatched, layers);
+  }
   std::erase_if(chosen, [&](const Module* layer) {
-    const std::optional<int64_t> block = block_of(layer->path());
+    const std::optional<int64_t> block = options.block_names.empty()
+                                             ? block_of(layer->path())
+                                             : block_behind(layer->path(), options.block_names);
     return is_among(layer->path(), options.exclude) ||
            (!options.layers.empty() &&
             (!block || std::ranges::find(options.layers, *block) == options.layers.end()));
@@ -327,12 +347,13 @@ void attach(Module& layer, const LoraOptions& options) {
 
 }  // namespace
 
-std::vector<std::string> add_lora(Module& model, const LoraOptions& options) {
+std::vector<std::string> add_lora(Module& model, const LoraOptions& options,
+                                  NamesNothing names_nothing) {
   options.validate();
   const std::vector<Module*> layers = adaptable(model);
   auto* whole = dynamic_cast<Model*>(&model);
-  std::set<Module*> chosen =
-      targets_of(layers, options, whole == nullptr ? nullptr : whole->logits_layer());
+  std::set<Module*> chosen = targets_of(
+      layers, options, whole == nullptr ? nullptr : whole->logits_layer(), names_nothing);
   std::set<Module*> saved;
   std::vector<Module*> trained_whole;
   for (const std::string& end : options.modules_to_save) {
@@ -343,7 +364,9 @@ std::vector<std::string> add_lora(Module& model, const LoraOptions& options) {
       trained_whole.push_back(module);
       for (Module* inside : module->modules()) saved.insert(inside);
     }
-    if (!matched) throw_no_match("LoRA module to save", end, model.modules());
+    if (!matched && names_nothing == NamesNothing::refused) {
+      throw_no_match("LoRA module to save", end, model.modules());
+    }
   }
   std::erase_if(chosen, [&](Module* layer) { return saved.contains(layer); });
   if (chosen.empty()) {

@@ -43,9 +43,11 @@ struct LoraOptions {
   std::vector<std::string> targets{};
   std::string target_pattern{};        // instead of targets: matches whole paths
   std::vector<std::string> exclude{};  // not these of them, by the end of their path
-  // Only layers in blocks with these numbers: the first number in a path, behind two names. Empty:
-  // all. Not together with target_pattern.
+  // Only layers in blocks with these numbers: the first number in a path, behind two names, or
+  // behind one of the names (patterns) of block_names. Empty: all. Not together with
+  // target_pattern.
   std::vector<int64_t> layers{};
+  std::vector<std::string> block_names{};
   // Rank or alpha of layers whose path ends with a match of the pattern. The first matching pattern
   // counts.
   std::vector<std::pair<std::string, int64_t>> rank_pattern{};
@@ -108,10 +110,17 @@ class EmbeddingAdapter {
   Parameter b_;
 };
 
+// What a target, or a module to save, does that the model has nothing of.
+enum class NamesNothing : uint8_t {
+  refused,
+  ignored,  // where another target matches: as peft does, which names modules of several families
+};
+
 // Freezes the model and gives the targets adapters. Adapters and modules_to_save stay trainable.
 // Call before the parameters have values. Returns the paths of the adapted layers, in the model's
 // order. Throws ConfigError for a target or module that matches nothing, with the nearest names.
-std::vector<std::string> add_lora(Module& model, const LoraOptions& options);
+std::vector<std::string> add_lora(Module& model, const LoraOptions& options,
+                                  NamesNothing names_nothing = NamesNothing::refused);
 
 // An adapter as a change of its weight: W + s B A, or W + s (B A)^T if `transposed` (a weight [in,
 // out], or a table). With a magnitude, the rows of the sum get that length.

@@ -22,6 +22,7 @@ namespace zinc::train {
 namespace {
 
 constexpr std::string_view kWeightsFile = "/adapter_model.safetensors";
+constexpr std::string_view kTorchWeightsFile = "/adapter_model.bin";  // of old
 // What peft puts before a base model's own names.
 constexpr std::string_view kPrefix = "base_model.model.";
 
@@ -41,6 +42,37 @@ std::vector<int64_t> numbers(const json::Value* list) {
   if (!list->is_array()) return {list->as_int64()};
   for (size_t i = 0; i < list->size(); ++i) found.push_back(list->at(i).as_int64());
   return found;
+}
+
+WeightFolder open_weights(const std::string& folder) {
+  const std::string file = folder + std::string(kWeightsFile);
+  const std::string torch_file = folder + std::string(kTorchWeightsFile);
+  if (!file_exists(file) && !file_exists(torch_file)) {
+    throw DataError(str("'", folder, "' has no weights of an adapter: there is neither '", file,
+                        "' nor '", torch_file, "'"));
+  }
+  return WeightFolder::open(file_exists(file) ? file : torch_file);
+}
+
+// How names end where a whole state was saved, and not what peft takes out of it: with the
+// adapter's name, "default", and with the wrapper of a module that is trained whole.
+std::vector<OldEnding> endings_of_a_state() {
+  std::vector<OldEnding> endings;
+  for (const std::string end : {".lora_A.weight", ".lora_B.weight"}) {
+    endings.push_back({end, end.substr(0, 7) + ".default.weight"});
+  }
+  for (const std::string end : {".lora_embedding_A", ".lora_embedding_B"}) {
+    endings.push_back({end, end + ".default"});
+  }
+  for (const char* before : {".default.weight", ".default", ".weight"}) {
+    endings.push_back({".lora_magnitude_vector", str(".lora_magnitude_vector", before)});
+  }
+  for (const std::string end : {".weight", ".bias"}) {
+    for (const char* wrapper : {".modules_to_save", ".modules_to_save.default"}) {
+      endings.push_back({end, wrapper + end, /*may_repeat=*/true});
+    }
+  }
+  return endings;
 }
 
 template <class Take>
@@ -106,9 +138,13 @@ void require_no_tied_table(const NameMap& names, nn::Module& model) {
 }  // namespace
 
 NameMap adapter_names(const NameMap& names, nn::Module& model) {
-  // peft saves the base's own table beside the adapter of an embedding.
-  NameMap adapter{
-      .prefixes = {std::string(kPrefix)}, .buffers = {"*.base_layer.weight"}, .rows = names.rows};
+  // peft saves the base's own table beside the adapter of an embedding, and the base's module, and
+  // another copy of the one that is trained whole, where the embeddings were resized.
+  NameMap adapter{.prefixes = {std::string(kPrefix)},
+                  .buffers = {"*.base_layer.*", "*.original_module.*"},
+                  .tied = names.tied,
+                  .rows = names.rows,
+                  .old_endings = endings_of_a_state()};
   for (const NameRow& row : names.rows) {
     if (!row.ours.ends_with(kWeight) || !row.theirs.ends_with(kWeight)) continue;
     const std::string ours = row.ours.substr(0, row.ours.size() - kWeight.size());
@@ -163,6 +199,7 @@ AdapterConfig parse_adapter_config(const json::Value& root) {
   }
   config.lora.exclude = texts(fields.find("exclude_modules"));
   config.lora.layers = numbers(fields.find("layers_to_transform"));
+  config.lora.block_names = texts(fields.find("layers_pattern"));
   for_each_member(fields.find("rank_pattern"), [&](const std::string& name, const auto& value) {
     config.lora.rank_pattern.emplace_back(name, value.as_int64());
   });
@@ -172,9 +209,9 @@ AdapterConfig parse_adapter_config(const json::Value& root) {
   config.lora.modules_to_save = texts(fields.find("modules_to_save"));
   config.base_model = fields.text("base_model_name_or_path", "");
   for (const std::string_view key :
-       {"layers_pattern", "layer_replication", "megatron_config", "trainable_token_indices",
-        "lora_bias", "use_qalora", "target_parameters", "alora_invocation_tokens", "use_bdlora",
-        "kasa_config", "velora_config", "monteclora_config", "ensure_weight_tying"}) {
+       {"layer_replication", "megatron_config", "trainable_token_indices", "lora_bias",
+        "use_qalora", "target_parameters", "alora_invocation_tokens", "use_bdlora", "kasa_config",
+        "velora_config", "monteclora_config", "ensure_weight_tying"}) {
     refuse_where_on(fields, key);
   }
   // Such an adapter is one of a base that its initialiser has changed.
@@ -224,6 +261,9 @@ std::string adapter_config_json(const AdapterConfig& config, nn::Module& model) 
   for (const int64_t block : config.lora.layers) blocks.emplace_back(block);
   object.set("layers_to_transform",
              blocks.empty() ? json::Value() : json::Value(std::move(blocks)));
+  object.set("layers_pattern", config.lora.block_names.empty()
+                                   ? json::Value()
+                                   : json::Value(list_of(config.lora.block_names)));
   json::Object ranks, alphas;
   for (const auto& [pattern, r] : config.lora.rank_pattern) ranks.set(pattern, r);
   for (const auto& [pattern, alpha] : config.lora.alpha_pattern) alphas.set(pattern, alpha);
@@ -317,15 +357,15 @@ AdaptedWeights::AdaptedWeights(nn::Module& model, const nn::WeightSource* base,
   }
   if (!adapters.empty()) require_no_tied_table(names, model);
   if (folder.empty()) return;
-  adapter_.emplace(WeightFolder::open(folder + std::string(kWeightsFile)),
-                   adapter_names(names, model));
+  adapter_.emplace(open_weights(folder), adapter_names(names, model));
   std::vector<WeightSpec> wanted;
   for (const auto& [name, parameter] : model.named_parameters()) {
-    if (nn::is_lora_parameter(name) || in_adapter(*parameter)) {
+    if (nn::is_lora_parameter(name) || parameter->requires_grad() || in_adapter(*parameter)) {
       wanted.push_back({.name = name, .shape = parameter->whole_shape()});
     }
   }
   adapter_->require_match(wanted);
+  adapter_->require_tied();
 }
 
 bool AdaptedWeights::in_adapter(const autograd::Parameter& parameter) const {

@@ -1,5 +1,5 @@
 // train/adapter.h: LoRA adapters as folders that Hugging Face's peft reads and writes:
-// adapter_config.json and adapter_model.safetensors.
+// adapter_config.json and adapter_model.safetensors (or, of old, adapter_model.bin).
 #pragma once
 
 #include <cstdint>

@@ -129,6 +129,7 @@ std::string text_of(const TuningOptions& tuning) {
   if (!lora.target_pattern.empty()) add("targets like ", {lora.target_pattern});
   add("but ", lora.exclude);
   for (const int64_t block : lora.layers) text += str("block ", block, '\n');
+  add("blocks behind ", lora.block_names);
   for (const auto& [pattern, r] : lora.rank_pattern) text += str("r ", r, ' ', pattern, '\n');
   for (const auto& [pattern, a] : lora.alpha_pattern) {
     text += str("alpha ", a, ' ', pattern, '\n');
@@ -150,7 +151,8 @@ void apply_tuning(nn::Module& model, const TuningOptions& tuning) {
           "beside adapters nothing is frozen or trained by pattern: what is trained with them is "
           "named by modules_to_save");
     }
-    nn::add_lora(model, *tuning.lora);
+    nn::add_lora(model, *tuning.lora,
+                 tuning.adapter.empty() ? nn::NamesNothing::refused : nn::NamesNothing::ignored);
     if (tuning.quantize) nn::quantize_base(model, *tuning.quantize);
     return;
   }

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "train/files/atomic_file.h"
 #include "train/files/input_file.h"
 #include "train/hub/weight_folder.h"
+#include "train/safetensors/writer.h"
 #include "train/tuning.h"
 
 namespace zinc::train {
@@ -234,6 +237,8 @@ TEST(Adapter, OfAnotherBaseOrKind_IsRefusedByName) {
   EXPECT_THAT(said("\"layer_replication\": [[0, 2]]"),
               HasSubstr("adapters with layer_replication are not supported"));
   EXPECT_THAT(said("\"layers_pattern\": [\"h\"]"), HasSubstr("layers_pattern"));
+  EXPECT_EQ(said("\"layers_to_transform\": [1], \"layers_pattern\": [\"h\"]"),
+            "nothing was thrown");
   EXPECT_THAT(said("\"exclude_modules\": \".*c_fc\""), HasSubstr("a list of their names is"));
   EXPECT_THAT(said("\"init_lora_weights\": \"pissa_niter_16\""), HasSubstr("change their base"));
   EXPECT_THAT(said("\"bias\": \"all\""), HasSubstr("train biases"));
@@ -252,6 +257,174 @@ TEST(Adapter, OfALayerThatFilesHaveInParts_IsRefused) {
   EXPECT_THAT(refusal<ConfigError>([&] { names_with("attn.c_attn"); }),
               HasSubstr("an adapter of it cannot be stored as peft's"));
   EXPECT_EQ(names_with("mlp.c_fc").rows.size(), 6u);  // which has no adapter
+}
+
+// A base, and a saved adapter of it whose file a test writes anew under other names.
+struct SavedAdapter {
+  explicit SavedAdapter(const nn::LoraOptions& lora) {
+    comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      nn::Gpt2 model(zero::test::tiny_config());
+      apply_tuning(model, {.lora = lora});
+      zero::Engine engine(model, engine_config(0), world);
+      save_adapter(engine, {.lora = lora}, {}, path);
+      visit_adapter(engine, [&](const std::string& name, const auto& now) { values[name] = now; });
+    });
+  }
+
+  // Writes the tensors again; `name_of` gives each of them its names, of which there may be none.
+  void rename(const std::function<std::vector<std::string>(const std::string&)>& names_of) const {
+    const std::string file = path + "/adapter_model.safetensors";
+    const WeightFolder stored = WeightFolder::open(file);
+    std::vector<TensorSpec> specs;
+    std::map<std::string, const WeightFolder::Location*> from;
+    for (const auto& [name, location] : stored.tensors()) {
+      for (const std::string& now : names_of(name)) {
+        specs.push_back({.name = now, .dtype = DType::f32, .shape = location.tensor().shape});
+        from[now] = &location;
+      }
+    }
+    {
+      SafetensorsWriter writer(folder / "renamed", specs);
+      for (const TensorSpec& spec : specs) {
+        std::vector<float> room(static_cast<size_t>(spec.shape.numel()));
+        from[spec.name]->read(0, View(room.data(), DType::f32, Shape{spec.shape.numel()}));
+        if (spec.name.find("original_module") != std::string::npos) room.assign(room.size(), 9.0f);
+        writer.write(spec.name, 0,
+                     ConstView(room.data(), DType::f32, Shape{spec.shape.numel()}, kCpu));
+      }
+      writer.commit();
+    }
+    std::filesystem::rename(folder / "renamed", file);
+  }
+
+  // What another model takes from it.
+  void expect_read(const NameMap& names = {}) const {
+    comm::run_local_ranks(1, {.seed = 6, .num_threads = 1}, [&](comm::World&) {
+      nn::Gpt2 model(zero::test::tiny_config());
+      apply_tuning(model, tuning_of_adapter(path));
+      model.load(AdaptedWeights(model, nullptr, names, path));
+      for (const auto& [name, expected] : values) {
+        EXPECT_EQ(model.parameter(name).data().to_vector<float>(), expected) << name;
+      }
+    });
+  }
+
+  ScratchFolder folder;
+  std::string path = folder / "adapter";
+  std::map<std::string, std::vector<float>> values;
+};
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  if (const size_t at = text.find(from); at != std::string::npos) text.replace(at, from.size(), to);
+  return text;
+}
+
+nn::LoraOptions with_saved_module() {
+  nn::LoraOptions lora = kLora;
+  lora.modules_to_save = {"wpe", "0.ln_1"};
+  return lora;
+}
+
+// Names as a training loop's own state_dict() has them, with the name of the adapter in them.
+TEST(Adapter, NamesOfAWholeState_AreUnderstood) {
+  const SavedAdapter adapter(with_saved_module());
+  adapter.rename([](const std::string& name) -> std::vector<std::string> {
+    for (const char* end : {".lora_A", ".lora_B"}) {
+      if (name.find(end) != std::string::npos) {
+        return {replaced(name, end, std::string(end) + ".default")};
+      }
+    }
+    const size_t last = name.rfind('.');
+    const std::string front = name.substr(0, last), end = name.substr(last);
+    return {front + ".modules_to_save.default" + end, front + ".original_module" + end};
+  });
+  adapter.expect_read();
+}
+
+// What peft writes where the embeddings were resized: the module under three names.
+TEST(Adapter, ModuleToSaveUnderThreeNames_IsReadOnce) {
+  const SavedAdapter adapter(with_saved_module());
+  adapter.rename([](const std::string& name) -> std::vector<std::string> {
+    if (name.find("wpe") == std::string::npos) return {name};
+    return {name, replaced(name, ".weight", ".modules_to_save.weight"),
+            replaced(name, ".weight", ".original_module.weight")};
+  });
+  adapter.expect_read();
+}
+
+TEST(Adapter, ModuleToSaveThatIsNotThere_IsRefused) {
+  const SavedAdapter adapter(with_saved_module());
+  adapter.rename([](const std::string& name) -> std::vector<std::string> {
+    if (name.find("wpe") != std::string::npos) return {};
+    return {name};
+  });
+  comm::run_local_ranks(1, {.seed = 6, .num_threads = 1}, [&](comm::World&) {
+    nn::Gpt2 model(zero::test::tiny_config());
+    apply_tuning(model, tuning_of_adapter(adapter.path));
+    EXPECT_THAT(refusal<DataError>([&] { AdaptedWeights(model, nullptr, {}, adapter.path); }),
+                HasSubstr("transformer.wpe.weight"));
+  });
+}
+
+// peft saves table and head where the embeddings were resized; a tied model has one of them.
+TEST(Adapter, HeadBesideATiedTable_IsLeftAside) {
+  const SavedAdapter adapter(with_saved_module());
+  adapter.rename([](const std::string& name) -> std::vector<std::string> {
+    if (name.find("wpe") == std::string::npos) return {name};
+    return {name, "base_model.model.lm_head.weight"};
+  });
+  // Nobody trained the table: the file has it as it was.
+  write_file_atomically(adapter.path + "/adapter_config.json",
+                        R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4,
+                            "target_modules": ["c_attn", "mlp.c_proj"]})");
+  adapter.expect_read({.tied = {{"lm_head.weight", "transformer.wpe.weight"}}});
+}
+
+// peft's own list for classifiers names the heads of several families.
+TEST(Adapter, NamesThatTheModelLacks_AreIgnoredInAFolder) {
+  const SavedAdapter adapter(kLora);
+  write_file_atomically(adapter.path + "/adapter_config.json",
+                        R"({"peft_type": "LORA", "r": 2, "lora_alpha": 4,
+          "target_modules": ["c_attn", "mlp.c_proj", "q_lin"],
+          "modules_to_save": ["classifier", "score"]})");
+  adapter.expect_read();
+  nn::Gpt2 model(zero::test::tiny_config());
+  nn::LoraOptions lora = kLora;
+  lora.targets.emplace_back("q_lin");
+  EXPECT_THAT(refusal<ConfigError>([&] { apply_tuning(model, {.lora = lora}); }),
+              HasSubstr("LoRA target \"q_lin\" matches no"));
+  lora.targets = {"q_lin"};
+  EXPECT_THAT(refusal<ConfigError>([&] { nn::add_lora(model, lora, nn::NamesNothing::ignored); }),
+              HasSubstr("LoRA target \"q_lin\" matches no"));
+}
+
+TEST(Adapter, OfTorchSave_IsRead) {
+  const ScratchFolder folder;
+  write_file_atomically(folder / "adapter_config.json",
+                        R"({"peft_type": "LORA", "target_modules": ["c_fc"]})");
+  comm::run_local_ranks(1, {.seed = 6, .num_threads = 1}, [&](comm::World&) {
+    nn::Gpt2 model(zero::test::tiny_config());
+    apply_tuning(model, tuning_of_adapter(folder.path()));
+    const auto said = [&] {
+      return refusal<DataError>([&] { AdaptedWeights(model, nullptr, {}, folder.path()); });
+    };
+    EXPECT_THAT(said(), HasSubstr("adapter_model.bin'"));
+    std::filesystem::copy_file("tests/reference/torch/legacy.pt", folder / "adapter_model.bin");
+    EXPECT_THAT(said(), HasSubstr("adapter_model.bin: the weights do not fit the model"));
+  });
+}
+
+TEST(Lora, BlocksAreTakenBehindTheNameThatIsGiven) {
+  nn::Gpt2 model(zero::test::tiny_config());
+  const nn::LoraOptions lora{
+      .rank = 2, .targets = {"c_fc"}, .layers = {1, 3}, .block_names = {"layers", "h"}};
+  EXPECT_THAT(nn::add_lora(model, lora),
+              ElementsAre("transformer.h.1.mlp.c_fc", "transformer.h.3.mlp.c_fc"));
+  nn::Gpt2 other(zero::test::tiny_config());
+  nn::LoraOptions elsewhere = lora;
+  elsewhere.block_names = {"blocks"};
+  EXPECT_THAT(refusal<ConfigError>([&] { nn::add_lora(other, elsewhere); }),
+              HasSubstr("nothing is left"));
 }
 
 }  // namespace adapter_test

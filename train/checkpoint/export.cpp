@@ -112,7 +112,7 @@ void export_weights(const Checkpoint& checkpoint, const std::string& folder,
   }
   const ModelConfig model_config = parse_model_config(config);
   const std::unique_ptr<nn::Model> model = make_model(model_config);
-  nn::add_lora(*model, adapter->lora);
+  nn::add_lora(*model, adapter->lora, nn::NamesNothing::ignored);
   const CheckpointWeights weights(checkpoint);
   nn::require_fit(weights, *model);
   if (options.merge_lora) {
