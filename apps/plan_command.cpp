@@ -88,7 +88,7 @@ int print_program(const train::PlannedProgram& program, const PlanArguments& opt
 int make_plan(PlanArguments options) {
   if (options.format == "deepspeed") return print_estimate(options);
   train::ModelConfigFile model = model_of(options);
-  model.tuning = tuning_of(options.tuning);
+  model.tuning = tuning_of(options.tuning, train::model_type(model.config));
   options.plan.save_frozen = options.save_frozen || model.tuning.is_all();
   if (options.config.empty() && !options.fit.fit) {
     throw ConfigError("--config must name a configuration");

@@ -151,7 +151,7 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
   const std::string model = options.model.empty() ? options.init : options.model;
   if (model.empty()) throw ConfigError("--model (or --init) must name a model");
   job.model = train::find_model_config(model);
-  job.model.tuning = tuning_of(options.tuning);
+  job.model.tuning = tuning_of(options.tuning, train::model_type(job.model.config));
   job.model.tuning.base_model = options.init.empty() ? model : options.init;
   if (job.model.tuning.quantize && frozen_from(job, options).empty()) {
     throw ConfigError(
@@ -284,6 +284,14 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
   }
   if (world.context().device().is_cuda()) {
     console.line("attention: " + kernels::attention_outlook(engine.precision.dtype));
+  }
+  if (job.model.tuning.has_default_targets) {
+    std::string targets;
+    for (const std::string& target : job.model.tuning.lora->targets) {
+      targets += (targets.empty() ? "" : ", ") + target;
+    }
+    console.on_note(fmt::format("LoRA names no targets: {}, peft's own of {}", targets,
+                                train::model_type(job.model.config)));
   }
   if (!job.model.tuning.is_all()) console.line(train::describe_trainable(model));
   if (!job.initialised.empty()) {

@@ -11,7 +11,8 @@ void add_tuning_options(CLI::App& verb, TuningArguments& arguments) {
                   "Parameters that are trained, by pattern; nothing else is");
   verb.add_option("--lora", arguments.lora,
                   "Trains adapters alone, as in r=8,alpha=32,dropout=0.1,targets=q_proj,v_proj "
-                  "(also targets=all-linear, exclude=..., rslora=true, dora=true, "
+                  "(without targets peft's own of the family; also targets=all-linear, "
+                  "exclude=..., rslora=true, dora=true, "
                   "modules_to_save=score)");
   verb.add_option("--adapter", arguments.adapter,
                   "Folder of an adapter, zinc's or peft's, to go on from");
@@ -19,7 +20,7 @@ void add_tuning_options(CLI::App& verb, TuningArguments& arguments) {
                   "Under adapters: keeps the weights of the base's linear layers in nf4 or int8");
 }
 
-train::TuningOptions tuning_of(const TuningArguments& arguments) {
+train::TuningOptions tuning_of(const TuningArguments& arguments, std::string_view model_type) {
   train::TuningOptions tuning;
   if (!arguments.adapter.empty()) {
     if (!arguments.lora.empty()) {
@@ -35,6 +36,7 @@ train::TuningOptions tuning_of(const TuningArguments& arguments) {
           "--quantize keeps a frozen base: give --lora or --adapter, to train beside it");
     }
   }
+  train::settle_lora_targets(tuning, model_type);
   tuning.train = arguments.train;
   tuning.freeze = arguments.freeze;
   return tuning;

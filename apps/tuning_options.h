@@ -17,6 +17,7 @@ struct TuningArguments {
 };
 
 void add_tuning_options(CLI::App& verb, TuningArguments& arguments);
-train::TuningOptions tuning_of(const TuningArguments& arguments);  // throws ConfigError
+// `model_type`: whose targets are peft's where --lora names none. Throws ConfigError.
+train::TuningOptions tuning_of(const TuningArguments& arguments, std::string_view model_type);
 
 }  // namespace zinc::apps

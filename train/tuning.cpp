@@ -99,8 +99,39 @@ nn::LoraOptions parse_lora(std::string_view text) {
                             "modules_to_save"));
     }
   }
-  lora.validate();
+  nn::LoraOptions with_targets = lora;
+  if (lora.targets.empty()) with_targets.targets = {"all-linear"};
+  with_targets.validate();
   return lora;
+}
+
+std::vector<std::string> default_lora_targets(std::string_view model_type) {
+  struct Defaults {
+    std::string_view model_type;
+    std::vector<std::string> targets;
+  };
+  static const std::vector<Defaults> kDefaults = {
+      {"gpt2", {"c_attn"}},
+      {"llama", {"q_proj", "v_proj"}},
+      {"mistral", {"q_proj", "v_proj"}},
+      {"qwen2", {"q_proj", "v_proj"}},
+      {"qwen3", {"q_proj", "v_proj"}},
+      {"gpt_neox", {"query_key_value"}},
+      {"bloom", {"query_key_value"}},
+      {"chatglm", {"query_key_value"}},
+      {"t5", {"q", "v"}},
+      {"bert", {"query", "value"}},
+      {"roberta", {"query", "value"}},
+  };
+  const auto found = std::ranges::find(kDefaults, model_type, &Defaults::model_type);
+  return found == kDefaults.end() ? std::vector<std::string>{} : found->targets;
+}
+
+void settle_lora_targets(TuningOptions& tuning, std::string_view model_type) {
+  if (!tuning.lora || !tuning.lora->targets.empty() || !tuning.lora->target_pattern.empty()) return;
+  tuning.lora->targets = default_lora_targets(model_type);
+  tuning.has_default_targets = true;
+  tuning.lora->validate();
 }
 
 BlockFormat parse_quantize(std::string_view text) {

@@ -22,7 +22,8 @@ struct TuningOptions {
   std::string adapter{};  // folder of an adapter to continue; `lora` then has its options
   // The format of the frozen weights of linear layers while adapters train: nn/quantize.h.
   std::optional<BlockFormat> quantize{};
-  std::string base_model{};  // the base of adapters, for their adapter_config.json
+  std::string base_model{};          // the base of adapters, for their adapter_config.json
+  bool has_default_targets = false;  // nobody named the targets of `lora`; not of text_of()
 
   bool is_all() const { return train.empty() && freeze.empty() && !has_adapters(); }
   bool has_adapters() const { return lora.has_value(); }
@@ -30,8 +31,14 @@ struct TuningOptions {
 
 // "r=8,alpha=32,dropout=0.1,targets=q_proj,v_proj": keys r, alpha, dropout, rslora and dora (true,
 // false), targets, exclude and modules_to_save; a word without "=" belongs to the list before it.
-// ConfigError with the nearest key.
+// Without targets the list of them is empty. ConfigError with the nearest key.
 nn::LoraOptions parse_lora(std::string_view text);
+
+// What peft gives adapters where nobody names targets, by the family's model_type; empty for a
+// family that peft does not know.
+std::vector<std::string> default_lora_targets(std::string_view model_type);
+// Gives `tuning` these targets where its LoRA has none. ConfigError where there are none to give.
+void settle_lora_targets(TuningOptions& tuning, std::string_view model_type);
 
 // "nf4" or "int8". ConfigError for any other word.
 BlockFormat parse_quantize(std::string_view text);

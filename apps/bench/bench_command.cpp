@@ -32,6 +32,7 @@
 #include "core/launch_times.h"
 #include "core/trace.h"
 #include "train/files/atomic_file.h"
+#include "train/hub/model_config.h"
 #include "train/trace/trace_writer.h"
 
 namespace zinc::apps {
@@ -202,7 +203,8 @@ int bench_generate(BenchArguments options) {
 int bench_train(BenchArguments options) {
   options.train.dtype = float_dtype(options.dtype);
   require_device(parse_device(options.device), options.train.dtype);
-  options.train.tuning = tuning_of(options.tuning);
+  options.train.tuning = tuning_of(
+      options.tuning, train::model_type(train::find_model_config(options.train.preset).config));
   options.train.determinism.clear();
   for (const std::string& word : options.determinism) {
     for (const auto value :

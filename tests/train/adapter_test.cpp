@@ -57,7 +57,25 @@ TEST(Tuning, LoraIsReadFromAWord) {
   EXPECT_THAT(said("r=4.5,targets=a"), HasSubstr("r=4.5 is no whole number"));
   EXPECT_THAT(said("alpha=x,targets=a"), HasSubstr("alpha=x is no number"));
   EXPECT_THAT(said("q_proj"), HasSubstr("\"q_proj\" is no key=value"));
-  EXPECT_THAT(said("r=4"), HasSubstr("targets are missing"));
+}
+
+// peft's TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING.
+TEST(Tuning, LoraWithoutTargets_TakesPeftsOfTheFamily) {
+  TuningOptions tuning{.lora = parse_lora("r=4")};
+  EXPECT_TRUE(tuning.lora->targets.empty());
+  settle_lora_targets(tuning, "llama");
+  EXPECT_THAT(tuning.lora->targets, ElementsAre("q_proj", "v_proj"));
+  EXPECT_TRUE(tuning.has_default_targets);
+  TuningOptions named{.lora = parse_lora("r=4,targets=c_fc")};
+  settle_lora_targets(named, "gpt2");
+  EXPECT_THAT(named.lora->targets, ElementsAre("c_fc"));
+  EXPECT_FALSE(named.has_default_targets);
+  TuningOptions unknown{.lora = parse_lora("r=4")};
+  EXPECT_THAT(refusal<ConfigError>([&] { settle_lora_targets(unknown, "mine"); }),
+              HasSubstr("targets are missing"));
+  // Every family has layers of these names.
+  nn::Gpt2 model(zero::test::tiny_config());
+  EXPECT_EQ(nn::add_lora(model, {.targets = default_lora_targets("gpt2")}).size(), 4u);
 }
 
 std::vector<std::string> trained(const TuningOptions& tuning) {
