@@ -143,6 +143,87 @@ TEST(Config, AFlagThatContradictsAFixedValueNamesBoth) {
       "no problem");
 }
 
+// The blocks that DeepSpeed reads through pydantic, which takes these for the values they spell.
+TEST(Config, ValuesInQuotes_AreTakenWhereDeepSpeedTakesThem) {
+  const Config config = parse(with(
+      R"("zero_optimization": {"stage": "2", "reduce_bucket_size": "5e8", "overlap_comm": "False",
+                               "contiguous_gradients": "true"},
+         "bf16": {"enabled": "true"}, "fp16": {"enabled": 0, "loss_scale_window": "100"})"));
+  EXPECT_EQ(config.engine.zero.stage, 2);
+  EXPECT_EQ(config.engine.zero.reduce_bucket_size, 500'000'000);
+  EXPECT_FALSE(config.engine.overlap_comm());
+  EXPECT_EQ(config.engine.precision.dtype, DType::bf16);
+  EXPECT_NE(problems_of(with(R"("zero_optimization": {"stage": "two"})")), "no problem");
+  EXPECT_NE(problems_of(with(R"("zero_optimization": {"stage": "4"})")), "no problem");
+  EXPECT_NE(problems_of(with(R"("zero_optimization": {"overlap_comm": 2})")), "no problem");
+  EXPECT_NE(problems_of(with(R"("optimizer": {"type": "Adam", "params": {"lr": "1"}})")),
+            "no problem");
+}
+
+TEST(Config, NumberOfCheckpoints_MayBeFalse_AndNoStepIsPrintedWithInfinity) {
+  const Config config = parse(with(R"("activation_checkpointing": {"number_checkpoints": false},
+              "steps_per_print": Infinity, "wandb": {"enabled": false, "project": "Infinity"})"));
+  EXPECT_EQ(config.engine.recompute.num_checkpoints, 0);
+  EXPECT_EQ(config.steps_per_print, kLargestCount);
+  EXPECT_EQ(config.wandb.project, "Infinity");
+  EXPECT_NE(problems_of(with(R"("activation_checkpointing": {"number_checkpoints": true})")),
+            "no problem");
+}
+
+std::string notices_of(const std::string& text) {
+  std::string all;
+  for (const std::string& notice : parse(text).notices) all += notice + '\n';
+  return all;
+}
+
+// DeepSpeed takes these names beside those with stage3_.
+TEST(Config, NamesWithoutStage3_AreTheirKeys) {
+  const std::string said = notices_of(
+      with(R"("zero_optimization": {"stage": 3, "gather_16bit_weights_on_model_save": true,
+              "model_persistence_threshold": 1, "module_granularity_threshold": 5,
+              "use_all_reduce_for_fetch_params": true, "allgather_sequential": true,
+              "offload_optimizer": {"device": "cpu", "super_offload": true,
+                                    "cpuadam_cores_perc": 0.9}},
+              "tensor_parallel": {"autotp_size": 1, "preset_model": "llama",
+                                  "partition_config": {"layer_specs": []}})"));
+  EXPECT_NE(said.find("zero_optimization.gather_16bit_weights_on_model_save has no effect: each "
+                      "rank writes its part"),
+            std::string::npos)
+      << said;
+  EXPECT_NE(said.find("offload_optimizer.super_offload has no effect: SuperOffload"),
+            std::string::npos)
+      << said;
+}
+
+TEST(Config, BlocksOfOtherTools_AreLeftAside_AndTyposAreNot) {
+  EXPECT_EQ(notices_of(with(R"("accelerate_settings": {"num_machines": 1})")),
+            "accelerate_settings is no block of zinc or DeepSpeed, as of another tool: left "
+            "aside\n");
+  EXPECT_NE(problems_of(with(R"("zero_optimisation": {"stage": 1})")), "no problem");
+  EXPECT_NE(problems_of(with(R"("accelerate_settings": 1)")), "no problem");
+}
+
+// Keys that would change what a user gets, and do nothing here.
+TEST(Config, WhatIsMissedWithoutAWord_IsRefused) {
+  const auto said = [](const char* text) { return problems_of(with(text)); };
+  for (const char* off :
+       {R"("zero_optimization": {"zero_hpz_partition_size": 1, "mics_shard_size": -1})",
+        R"("checkpoint": {"load_universal": false, "use_node_local_storage": false})"}) {
+    EXPECT_EQ(said(off), "no problem") << off;
+  }
+  for (const char* on : {R"("zero_optimization": {"zero_hpz_partition_size": 8})",
+                         R"("zero_optimization": {"mics_shard_size": 8})",
+                         R"("checkpoint": {"load_universal": true})",
+                         R"("checkpoint": {"use_node_local_storage": true})"}) {
+    EXPECT_NE(said(on), "no problem") << on;
+  }
+  const std::string told =
+      notices_of(with(R"("aio": {"use_gds": true}, "compile": {"deepcompile": true})"));
+  EXPECT_NE(told.find("the direct way between disk and GPU (GPUDirect Storage) is not taken"),
+            std::string::npos);
+  EXPECT_NE(told.find("the passes of DeepCompile (\"deepcompile\") do not run"), std::string::npos);
+}
+
 TEST(Config, AllProblemsArriveTogetherWithPlaces) {
   EXPECT_EQ(problems_of("{\n"
                         "  \"train_batch_size\": 4,\n"
@@ -276,6 +357,8 @@ std::string on_value(KeyType type) {
   switch (type) {
     case KeyType::integer:
       return "7";
+    case KeyType::number:
+      return "0.5";
     case KeyType::text:
       return "\"x\"";
     case KeyType::block:

@@ -210,6 +210,13 @@ INSTANTIATE_TEST_SUITE_P(
                 "    1 | [\"\xC3(\"]\n      |   ^"}),
     [](const auto& info) { return info.param.name; });
 
+// Python writes a float without end so.
+TEST(JsonParser, Infinity_IsBeyondEveryCount_WhereTheTextIsRelaxed) {
+  EXPECT_EQ(relaxed("Infinity").as_int64(), 1'000'000'000'000'000);
+  EXPECT_EQ(relaxed("{\"a\": \"Infinity\", \"b\": [Infinity]}").at("a").as_string(), "Infinity");
+  EXPECT_NE(strict_error("Infinity"), "(no error)");
+}
+
 TEST(JsonParser, Refuses_TextsThatAreNoJson) {
   for (const char* text : {"01",
                            "1.",
@@ -218,7 +225,6 @@ TEST(JsonParser, Refuses_TextsThatAreNoJson) {
                            "+1",
                            "-",
                            "NaN",
-                           "Infinity",
                            "tru",
                            "'a'",
                            "\"\\x\"",

@@ -1,7 +1,13 @@
 #include "train/config/config.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cmath>
+#include <deque>
 #include <map>
+#include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -9,6 +15,7 @@
 #include "core/error.h"
 #include "train/config/findings.h"
 #include "train/config/key.h"
+#include "train/config/row.h"
 #include "train/config/settle.h"
 #include "train/json/parser.h"
 #include "train/json/writer.h"
@@ -28,6 +35,44 @@ bool is_off(const json::Value& value) {
   if (value.size() == 0) return true;
   const json::Value* enabled = value.find("enabled");
   return enabled != nullptr && is_off(*enabled);
+}
+
+// Note [Values in quotes]
+// DeepSpeed reads these blocks through pydantic, which takes "2" for 2 and "true", "yes" or 1 for
+// true. All other blocks mean what they say.
+bool is_read_loosely(std::string_view path) {
+  constexpr std::array<std::string_view, 8> kBlocks = {
+      "zero_optimization.", "fp16.",         "bf16.",           "tensorboard.", "wandb.",
+      "csv_monitor.",       "comms_logger.", "tensor_parallel."};
+  return std::ranges::any_of(kBlocks,
+                             [&](std::string_view block) { return path.starts_with(block); });
+}
+
+// The value that pydantic makes of it; absent where that is the value itself, or none.
+std::optional<json::Value> loosely(const Key& key, const json::Value& value) {
+  constexpr std::array<std::string_view, 6> kTrue = {"true", "1", "yes", "on", "y", "t"};
+  constexpr std::array<std::string_view, 6> kFalse = {"false", "0", "no", "off", "n", "f"};
+  const KeyType type = key.setting.type;
+  if (type == KeyType::boolean && value.is_number() &&
+      (value.as_double() == 0.0 || value.as_double() == 1.0)) {
+    return json::Value(value.as_double() == 1.0);
+  }
+  if (!value.is_string()) return std::nullopt;
+  if (type == KeyType::boolean) {
+    const auto is_one_of = [&](const auto& words) {
+      const std::vector<std::string> names(words.begin(), words.end());
+      return index_of_name(names, value.as_string()) < names.size();
+    };
+    if (is_one_of(kTrue)) return json::Value(true);
+    if (is_one_of(kFalse)) return json::Value(false);
+  }
+  if (type == KeyType::integer || type == KeyType::number) {
+    const std::optional<double> number = number_of(value);
+    if (!number) return std::nullopt;
+    const bool is_whole = *number == std::floor(*number) && std::abs(*number) <= kLargestCount;
+    return is_whole ? json::Value(static_cast<int64_t>(*number)) : json::Value(*number);
+  }
+  return std::nullopt;
 }
 
 // The key itself, or the one that it is another name of, where "auto" stays open.
@@ -73,6 +118,7 @@ class Reader {
   void read_key(const Key& key, const json::Value* value);
   void read_inner(const Key& key, const json::Value* value);
   void read_value(const Key& key, const json::Value* value, bool is_auto);
+  const json::Value* understood(const Key& key, const json::Value* value);
   void look_at_others(std::string_view block, const json::Object& object);
   void report_unknown(std::string_view block, const std::string& path, const json::Member& member);
   bool is_known(const Key& key) const { return !key.unknown_without || key.counts(config_); }
@@ -83,6 +129,7 @@ class Reader {
   Findings findings_;
   Config config_;
   std::map<std::string, const json::Value*, std::less<>> given_;
+  std::deque<json::Value> made_;                                    // see Note [Values in quotes]
   std::map<std::string, const json::Value*, std::less<>> renamed_;  // blocks under old names
 };
 
@@ -100,7 +147,18 @@ void Reader::read_block(std::string_view block, const json::Value* object) {
   if (object != nullptr) look_at_others(block, object->as_object());
 }
 
+const json::Value* Reader::understood(const Key& key, const json::Value* value) {
+  if (value == nullptr) return nullptr;
+  if (key.false_is_absent && value->is_bool() && !value->as_bool()) return nullptr;
+  if (!is_read_loosely(key.path)) return value;
+  std::optional<json::Value> made = loosely(key, *value);
+  // The file's own stands in the message about a value that will not do.
+  if (!made || !problem_with(key, *made).empty()) return value;
+  return &made_.emplace_back(std::move(*made));
+}
+
 void Reader::read_key(const Key& key, const json::Value* value) {
+  value = understood(key, value);
   const bool is_auto = value != nullptr && value->is_string("auto");
   if (value != nullptr && is_open(*value)) value = nullptr;
   if (key.key_class == KeyClass::deprecated && value != nullptr) {
@@ -173,6 +231,11 @@ void Reader::report_unknown(std::string_view block, const std::string& path,
     if (is_known(*key)) names.emplace_back(key->name());
   }
   const std::string nearest = nearest_name(member.key, names);
+  if (block.empty() && nearest.empty() && member.value.is_object()) {
+    findings_.notice(
+        str(path, " is no block of zinc or DeepSpeed, as of another tool: left aside"));
+    return;
+  }
   const std::string hint = nearest.empty() ? "" : str("; did you mean \"", nearest, "\"?");
   findings_.problem(member, str("unknown key ", path, hint));
 }
@@ -188,11 +251,13 @@ void Reader::look_at_others(std::string_view block, const json::Object& object) 
     }
     if (key->key_class == KeyClass::works || key->key_class == KeyClass::deprecated) continue;
     if (is_open(member.value)) continue;
-    if (const std::string problem = problem_with(*key, member.value); !problem.empty()) {
-      findings_.problem(member.value, str(path, " ", problem));
+    const json::Value& value = *understood(*key, &member.value);
+    if (const std::string problem = problem_with(*key, value); !problem.empty()) {
+      findings_.problem(value, str(path, " ", problem));
       continue;
     }
-    if (key->accepted.is_null() ? is_off(member.value) : member.value == key->accepted) continue;
+    const bool is_low = value.is_number() && value.as_double() <= key->off_up_to;
+    if (key->accepted.is_null() ? is_low || is_off(value) : value == key->accepted) continue;
     if (key->key_class == KeyClass::refused) {
       findings_.problem(member, str(path, ": ", key->note));
     } else if (key->key_class == KeyClass::no_effect) {

@@ -81,6 +81,8 @@ struct Key {
   std::string stands_for{};
   // The one value that loads with a refused key; null: an off value, see Note [Off values].
   json::Value accepted{};
+  double off_up_to = 0.0;        // of numbers: off values are those from here down
+  bool false_is_absent = false;  // of a number that DeepSpeed's own default gives as false
 
   // --- how the value is found where a file does not give it
   // Where a Config{} has another value than a file without the key; null: it has the same.

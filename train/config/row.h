@@ -178,6 +178,14 @@ struct Row : Key {
     is_filled = true;
     return *this;
   }
+  Row off_at_most(double value) && {
+    off_up_to = value;
+    return *this;
+  }
+  Row absent_where_false() && {
+    false_is_absent = true;
+    return *this;
+  }
   // The value in force where it is not the member's.
   Row shown_as(std::function<json::Value(const Config&, int64_t)> get) && {
     setting.get = std::move(get);

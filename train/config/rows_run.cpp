@@ -55,7 +55,8 @@ Rows activation_rows() {
       {works("number_checkpoints", number_of_checkpoints(), at_least(1), "inputs",
              "most that are saved, of every ceil(blocks / n)-th block; null: keeps activations")
            .fills_memory("as few blocks are recomputed as the device's memory allows; see "
-                         "zinc.recompute_blocks"),
+                         "zinc.recompute_blocks")
+           .absent_where_false(),
        works("partition_activations", in_recompute(&RecomputeConfig::partition_activations),
              "each tensor rank keeps a part of the saved inputs of recomputed blocks, gathered in "
              "backward"),
@@ -84,13 +85,15 @@ Rows aio_rows() {
        works("single_submit", in_aio(&AioConfig::single_submit), "one request per system call"),
        works("overlap_events", in_aio(&AioConfig::overlap_events),
              "false: a queue is filled when all of it has ended"),
-       no_effect("use_gds", KeyType::boolean, "transfers go through host memory")});
+       no_effect("use_gds", KeyType::boolean,
+                 "transfers go through host memory: the direct way between disk and GPU "
+                 "(GPUDirect Storage) is not taken")});
 }
 
 Rows monitor_rows() {
   return {
       works("steps_per_print", at(&Config::steps_per_print), at_least(0), "steps",
-            "between printed lines; 0: the command's own choice"),
+            "between printed lines; 0: the command's own choice; Infinity: none"),
       works("wall_clock_breakdown", at(&Config::engine, &EngineConfig::wall_clock_breakdown),
             "prints the times of a step's phases every steps_per_print, and writes them to "
             "metrics.jsonl"),
@@ -118,7 +121,10 @@ Rows tensor_parallel_rows() {
       "tensor_parallel", "layers in slices; see zinc.mesh",
       {works("autotp_size", mesh_extent(&comm::Mesh::tensor), between(0, 1024), "ranks",
              "the same as zinc.mesh.tensor; 0 or 1: off"),
-       no_effect("tp_grain_size", KeyType::integer, "slices are as equal as they can be")});
+       no_effect("tp_grain_size", KeyType::integer, "slices are as equal as they can be"),
+       no_effect("preset_model", KeyType::text, "slices follow from the model's own layers"),
+       no_effect("partition_config", KeyType::block,
+                 "slices follow from the model's own layers, and other ones cannot be given")});
 }
 
 Setting checkpoint_interval() {
@@ -152,6 +158,19 @@ Rows pipeline_rows() {
        no_effect("use_reentrant", KeyType::boolean, "there is one way to recompute")});
 }
 
+Rows deepspeed_checkpoint_rows() {
+  return block(
+      "checkpoint", "zinc.checkpoint has zinc's own keys",
+      {no_effect("tag_validation", KeyType::text, "all ranks always write one checkpoint"),
+       refused("load_universal",
+               "a universal checkpoint is read by `zinc checkpoint convert --from deepspeed`, and "
+               "the run goes on from what that writes (--resume); zinc's own fit every world size"),
+       refused("use_node_local_storage",
+               "each rank reads the folder that all ranks share: give --out such a folder"),
+       no_effect("parallel_write", KeyType::block, "ranks always write their own ranges"),
+       no_effect("writer", KeyType::block, "see zinc.checkpoint")});
+}
+
 Rows absent_rows() {
   return {
       works("sequence_parallel_size", mesh_extent(&comm::Mesh::sequence), between(0, 1024), "ranks",
@@ -165,7 +184,7 @@ Rows absent_rows() {
       no_effect("graph_harvesting", KeyType::boolean, "see zinc.cuda_graph"),
       no_effect("use_data_before_expert_parallelism", KeyType::boolean,
                 "mixture of experts is not implemented"),
-      no_effect("checkpoint", KeyType::block, "there is one checkpoint format"),
+      deepspeed_checkpoint_rows(),
       refused("elasticity", "elastic training is not implemented"),
       pipeline_rows(),
       tensor_parallel_rows(),
@@ -178,7 +197,9 @@ Rows absent_rows() {
       refused("autotuning", "autotuning is not implemented"),
       refused("hybrid_engine", "there is no inference engine"),
       refused("expert_parallel", "mixture of experts is not implemented"),
-      no_effect("compile", KeyType::block, "there is nothing to compile"),
+      no_effect("compile", KeyType::block,
+                "there is nothing to compile, and the passes of DeepCompile (\"deepcompile\") do "
+                "not run: what is gathered, moved and reduced, and when, is zinc's step program"),
       refused("nebula", "Nebula is a service of Azure"),
   };
 }

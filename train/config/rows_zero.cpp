@@ -59,6 +59,8 @@ auto by_hidden_size(double factor, double power) {
 }
 
 Rows sharding_rows() {
+  const std::string_view persistent =
+      "the layout is the same on every stage: each small parameter is persistent";
   const std::string_view saved =
       "each rank writes its part of the whole 16-bit weights on every stage";
   return {
@@ -85,8 +87,8 @@ Rows sharding_rows() {
             at_least(0), "elements", "a smaller parameter stays whole; stage 3")
           .when_auto("10 hidden_size", by_hidden_size(10.0, 1)),
       deprecated("param_persistence_threshold", "stage3_param_persistence_threshold"),
-      no_effect("stage3_model_persistence_threshold", KeyType::integer,
-                "the layout is the same on every stage: each small parameter is persistent"),
+      no_effect("stage3_model_persistence_threshold", KeyType::integer, persistent),
+      no_effect("model_persistence_threshold", KeyType::integer, persistent),
       works("stage3_max_live_parameters", in_zero(&ZeroConfig::max_live_parameters), at_least(0),
             "elements", "most weights that are gathered at once; with 0 those in use; stage 3")
           .fills_memory("as many as the device's memory allows"),
@@ -95,6 +97,7 @@ Rows sharding_rows() {
             "elements", "weights stay gathered where their next use is nearer; stage 3"),
       deprecated("max_reuse_distance", "stage3_max_reuse_distance"),
       no_effect("stage3_gather_16bit_weights_on_model_save", KeyType::boolean, saved),
+      no_effect("gather_16bit_weights_on_model_save", KeyType::boolean, saved),
       no_effect("stage3_gather_fp16_weights_on_model_save", KeyType::boolean, saved),
       works("ignore_unused_parameters", in_zero(&ZeroConfig::ignore_unused_parameters),
             "false: a trained parameter without a gradient is an error"),
@@ -105,23 +108,28 @@ Rows design_rows() {
   const auto row = [](std::string_view name, std::string_view note) {
     return no_effect(str("", name), KeyType::boolean, note);
   };
+  const std::string_view block_unit = "the unit is a transformer block";
+  const std::string_view all_gathered = "parameters are all-gathered";
+  const std::string_view by_program = "gathers follow the step program";
   return {
       row("contiguous_gradients", "gradients always lie in one buffer"),
       row("round_robin_gradients", "all ranks hold equal shards"),
       row("reduce_scatter", "gradients are always reduce-scattered"),
       row("allgather_partitions", "weights are always all-gathered"),
       row("use_multi_rank_bucket_allreduce", "gradients are always reduce-scattered"),
-      no_effect("stage3_module_granularity_threshold", KeyType::integer,
-                "the unit is a transformer block"),
-      row("stage3_use_all_reduce_for_fetch_params", "parameters are all-gathered"),
-      row("stage3_allgather_sequential", "gathers follow the step program"),
+      no_effect("stage3_module_granularity_threshold", KeyType::integer, block_unit),
+      no_effect("module_granularity_threshold", KeyType::integer, block_unit),
+      row("stage3_use_all_reduce_for_fetch_params", all_gathered),
+      row("use_all_reduce_for_fetch_params", all_gathered),
+      row("stage3_allgather_sequential", by_program),
+      row("allgather_sequential", by_program),
       row("load_from_fp32_weights", "master weights are always f32"),
       row("elastic_checkpoint", "checkpoints fit every world size"),
       row("memory_efficient_linear", "it always is"),
       row("enable_sanity_checks", "the step program is always checked"),
       row("log_trace_cache_warnings", "leaving the step program is an error"),
       row("override_module_apply", "there are no Python modules"),
-      no_effect("leaf_module", KeyType::block, "the unit is a transformer block"),
+      no_effect("leaf_module", KeyType::block, block_unit),
       row("pipeline_loading_checkpoint", "ranks read their own ranges"),
       row("grad_hooks", "gradients are reduced as they come"),
       refused("legacy_stage1", "DeepSpeed removed it"),
@@ -156,6 +164,11 @@ Rows offload_rows() {
             {works("device", device_of(&ZeroConfig::offload_optimizer), "none: the device"),
              only("", states_leave, states), pinned,
              no_effect("buffer_count", KeyType::integer, "derived from the pipeline's depth"),
+             no_effect("super_offload", KeyType::boolean,
+                       "SuperOffload, which updates on the host ahead of the check for overflow "
+                       "and takes the update back, is not implemented: the host updates behind it"),
+             no_effect("cpuadam_cores_perc", KeyType::number,
+                       "it is SuperOffload's; an update takes the threads of zinc.num_threads"),
              no_effect("fast_init", KeyType::boolean, "first values always go tile by tile")}),
       block("offload_param", "where weights live; stage 3",
             {works("device", device_of(&ZeroConfig::offload_param), "none: the device"),
@@ -168,15 +181,21 @@ Rows offload_rows() {
 
 Rows relative_rows() {
   const std::string_view zeropp = "ZeRO++ is not implemented";
+  const std::string_view mics =
+      "MiCS is not implemented; weights are sharded over all data ranks: leave it out, or take "
+      "stage 2 where the network between machines is slow";
   return {
       refused("zenflow", "ZenFlow is not implemented"),
-      no_effect("zero_hpz_partition_size", KeyType::integer, zeropp),
+      refused("zero_hpz_partition_size",
+              "ZeRO++ is not implemented: there is no second copy of the weights within a machine, "
+              "and the gathers of backward go between machines; leave it out, or 1")
+          .off_at_most(1),
       refused("zero_quantized_weights", zeropp),
       refused("zero_quantized_nontrainable_weights", zeropp),
       refused("zero_quantized_gradients", zeropp),
       refused("zeropp_loco_param", zeropp),
-      no_effect("mics_shard_size", KeyType::integer, "MiCS is not implemented"),
-      refused("mics_hierarchical_params_gather", "MiCS is not implemented"),
+      refused("mics_shard_size", mics),
+      refused("mics_hierarchical_params_gather", mics),
       no_effect("save_muon_momentum_buffer_in_memory", KeyType::boolean, "Muon is not implemented"),
   };
 }

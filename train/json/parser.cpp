@@ -287,6 +287,21 @@ size_t blank_comments(std::string& text) {
   return std::string::npos;
 }
 
+// In its place a number of the same length, so that places stay.
+void replace_infinity(std::string& text) {
+  constexpr std::string_view kWord = "Infinity", kNumber = "1e000015";
+  static_assert(kWord.size() == kNumber.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      for (++i; i < text.size() && text[i] != '"'; ++i) {
+        if (text[i] == '\\') ++i;
+      }
+    } else if (text.compare(i, kWord.size(), kWord) == 0) {
+      text.replace(i, kWord.size(), kNumber);
+    }
+  }
+}
+
 constexpr unsigned kFlags = rapidjson::kParseIterativeFlag | rapidjson::kParseValidateEncodingFlag |
                             rapidjson::kParseNumbersAsStringsFlag;
 
@@ -332,6 +347,7 @@ Value parse(std::string text, std::string name, const ParseOptions& options) {
     blanked = source->text();
     const size_t open = blank_comments(blanked);
     if (open != std::string::npos) refuse(*source, open, "this comment does not end");
+    replace_infinity(blanked);
     view = blanked;
   }
 

@@ -14,7 +14,8 @@
 namespace zinc::train::json {
 
 struct ParseOptions {
-  // `// ...`, `/* ... */` and `# ...`; a comma before a closing bracket; a byte order mark.
+  // `// ...`, `/* ... */` and `# ...`; a comma before a closing bracket; a byte order mark;
+  // Infinity, as Python writes it, for 1e15, which is beyond every count.
   bool relaxed = false;
   int max_depth = 128;                           // open containers
   int64_t max_bytes = int64_t{64} << 20;         // at most 4 GiB - 1
