@@ -67,6 +67,20 @@ TEST(FieldMap, UnknownFields_AreNamed) {
               HasSubstr("r.jsonl:7: the fields \"frage\", \"antwort\" are none"));
 }
 
+TEST(FieldMap, RecordOfAnotherKind_IsNamed) {
+  const auto place = [](Record record, const char* where) {
+    record.place = where;
+    return record;
+  };
+  const std::vector<Record> records{
+      place(record_of(R"({"question": "", "answer": ""})"), "r.jsonl:1"),
+      place(record_of(R"({"question": "", "answer": ""})"), "r.jsonl:2"),
+      place(record_of(R"({"prompt": "", "completion": ""})"), "r.jsonl:3")};
+  EXPECT_THAT(message_of<DataError>([&] { find_fields(records); }),
+              HasSubstr("r.jsonl:3: the fields \"prompt\", \"completion\" are others than those of "
+                        "r.jsonl:1, \"question\", \"answer\""));
+}
+
 TEST(FieldMap, OptionIsRead) {
   EXPECT_EQ(parse_fields("prompt=a,answer=b"), (FieldMap{.prompt = "a", .answer = "b"}));
   EXPECT_EQ(parse_fields("text=a=b").text, "a=b");

@@ -70,6 +70,18 @@ TEST_F(Records, JsonLines_BehindDamageTheNextRecordIsRead) {
   EXPECT_FALSE(reader->next(raw));
 }
 
+TEST_F(Records, JsonLines_SayWhatStandsInTheirPlace) {
+  EXPECT_THAT(problem("a.jsonl", "[{\"x\": 1},\n{\"x\": 2}]\n"),
+              HasSubstr("a.jsonl:1: the line begins an array"));
+  EXPECT_THAT(problem("a.jsonl", "{\"x\": NaN}\n"), HasSubstr("JSON has no NaN"));
+  EXPECT_THAT(problem("a.jsonl", "{\"x\": [-Infinity]}\n"), HasSubstr("JSON has no NaN"));
+  EXPECT_THAT(problem("a.jsonl", "{\"x\": 1}\n\xef\xbb\xbf{\"x\": 1}\n"),
+              HasSubstr("a byte order mark stands here"));
+  EXPECT_THAT(problem("a.jsonl", "version https://git-lfs.github.com/spec/v1\n"),
+              HasSubstr("a pointer of Git LFS"));
+  EXPECT_THAT(problem("a.jsonl", "<!DOCTYPE html>\n"), HasSubstr("an HTML page"));
+}
+
 TEST_F(Records, Json_ArraysAndObjectsInARow) {
   EXPECT_THAT(read("a.json", " [\n {\"x\": \"]}\\\"\"} ,{\"x\": [1, {}]}\n]\n"),
               ElementsAre("a.json:2 {\"x\":\"]}\\\"\"}", "a.json:2 {\"x\":[1,{}]}"));

@@ -103,6 +103,24 @@ FieldMap find_fields(std::span<const Record> records) {
     }
     return found;
   }
+  const auto other = std::ranges::find_if(
+      records, [&](const Record& record) { return names_of(record) != names_of(records.front()); });
+  const bool is_known_alone = records.size() > 1 && [&] {
+    try {
+      find_fields(records.first(1));
+      return true;
+    } catch (const DataError&) {
+      return false;
+    }
+  }();
+  if (is_known_alone && other != records.end()) {
+    throw DataError(str(other->place, ": the fields ", names_of(*other),
+                        " are others than those "
+                        "of ",
+                        records.front().place, ", ", names_of(records.front()),
+                        ": records of one file are of one kind; put these into a file of their own "
+                        "(--data takes several)"));
+  }
   throw DataError(str(records.front().place, ": the fields ", names_of(records.front()),
                       " are none of the known sets (", list_shapes(),
                       "); say which is what, as in --fields prompt=NAME,answer=NAME, or "

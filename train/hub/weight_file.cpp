@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "train/files/input_file.h"
+#include "train/files/other_content.h"
 #include "train/hub/llmc_file.h"
 #include "train/safetensors/reader.h"
 #include "train/torch/quoted.h"
@@ -76,8 +77,9 @@ std::unique_ptr<const WeightFile> open_weight_file(const std::string& path) {
   const bool other_name =
       std::any_of(kOtherSuffixes.begin(), kOtherSuffixes.end(),
                   [&](std::string_view suffix) { return path.ends_with(suffix); });
-  if (!other_name) return std::make_unique<const SafetensorsWeightFile>(path);
   InputFile file = InputFile::open(path);
+  require_downloaded(file);
+  if (!other_name) return std::make_unique<const SafetensorsWeightFile>(path);
   if (is_llmc_file(file)) return std::make_unique<const LlmcFile>(std::move(file));
   return std::make_unique<const TorchWeightFile>(path);
 }

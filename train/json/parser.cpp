@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "train/files/other_content.h"
 #include "train/text/unicode/utf8.h"
 
 namespace zinc::train::json {
@@ -320,6 +321,21 @@ rapidjson::ParseResult run(std::string_view text, Builder& builder, bool relaxed
   throw DataError(source.describe({begin, begin + 1}, why));
 }
 
+// Of what people and programs write that is no JSON; empty for anything else.
+std::string_view explain_by_text(std::string_view text, size_t at) {
+  const std::string_view here = text.substr(at);
+  if (here.starts_with("...")) return "\"...\" is a placeholder: write the values in its place";
+  for (const std::string_view word : {"NaN", "Infinity", "-Infinity", "nan", "inf", "-inf"}) {
+    if (here.starts_with(word)) {
+      return "JSON has no NaN and no infinities: write null, or leave the record out";
+    }
+  }
+  if (here.starts_with("\xEF\xBB\xBF")) {
+    return "a byte order mark stands here, as where files were joined: take these three bytes out";
+  }
+  return at == 0 ? other_content(text) : std::string_view();
+}
+
 void check_bytes(const Source& source) {
   if (const auto bad = first_invalid_utf8(source.text())) {
     refuse(source, static_cast<size_t>(*bad), "this byte is not part of UTF-8 text");
@@ -357,10 +373,8 @@ Value parse(std::string text, std::string name, const ParseOptions& options) {
   if (result.IsError()) {
     const size_t at = concerns_token(result.Code()) ? builder.token_begin()
                                                     : std::min(result.Offset(), view.size());
-    if (view.substr(at).starts_with("...")) {
-      refuse(*source, at, "\"...\" is a placeholder: write the values in its place");
-    }
-    refuse(*source, at, explain(result.Code()));
+    const std::string_view said = explain_by_text(view, at);
+    refuse(*source, at, said.empty() ? explain(result.Code()) : said);
   }
   std::string problems;
   for (const std::string& duplicate : builder.duplicates()) {
@@ -387,6 +401,9 @@ Value parse_file(const std::string& path, const ParseOptions& options) {
   if (static_cast<int64_t>(text.size()) > options.max_bytes) {
     throw DataError(
         str(path, ": the file is larger than the limit of ", options.max_bytes, " bytes for JSON"));
+  }
+  if (const std::string_view other = other_content(text); !other.empty()) {
+    throw DataError(str(path, ": ", other));
   }
   return parse(std::move(text), path, options);
 }
