@@ -468,6 +468,7 @@ TrainResult Run::train(Loader& loader, ValidationSets validation, TrainerObserve
                      .checkpoint_seconds = 60.0 * config_.checkpoint.minutes,
                      .started = keep,
                      .save = save_weights,
+                     .saves_are_required = config_.checkpoint.required,
                      .load_best = [this](const BestSoFar& best) { return load_best(best); },
                      .checkpoint = checkpoint,
                      .after_step = poll,

@@ -321,8 +321,25 @@ void Trainer::evaluate_and_keep_best(StepMetrics& metrics) {
   metrics.val_loss = result_.val_loss = metrics.validation[best_.set()].loss;
   const bool best = best_.take(metrics.step, *metrics.val_loss);
   result_.best = best_.so_far();
-  if (best) save("best");
+  if (best) save_best();
   tell_of(metrics, best);
+}
+
+// Weights that are worth less than the run: it goes on without them, as without a checkpoint. The
+// best so far stays that of this step, and its weights are not there.
+void Trainer::save_best() {
+  try {
+    save("best");
+  } catch (const CommError&) {  // the others may not get here
+    throw;
+  } catch (const std::exception& error) {
+    const bool is_files = dynamic_cast<const IoError*>(&error) != nullptr ||
+                          dynamic_cast<const PeerFailed*>(&error) != nullptr;
+    if (comm::any_rank(engine_.world(), !is_files) || options_.saves_are_required) throw;
+    if (observer_ == nullptr) return;
+    observer_->on_note(str("the best weights so far, of step ", result_.steps,
+                           ", are not saved: ", error.what(), "; the run goes on"));
+  }
 }
 
 void Trainer::tell_of(const StepMetrics& metrics, bool best) {
@@ -365,7 +382,7 @@ std::optional<double> Trainer::evaluate_on(const EvaluationSet& set, EvaluationP
 }
 
 void Trainer::report(const StepMetrics& metrics) {
-  for (const auto& sink : sinks_) sink->write(metrics);
+  write_beside([&](MetricsSink& sink) { sink.write(metrics); });
   if (observer_ == nullptr || metrics.step == 0) return;
   Progress progress;
   progress.step = metrics.step;
@@ -392,13 +409,18 @@ FigureTime Trainer::now() const {
   return {.step = result_.steps, .samples = samples_, .wall_time = wall_time()};
 }
 
-// A courtesy: a disk that is full does not end the run.
+// A disk that is full does not end the run. Of a file that cannot be written it is told once, until
+// one can be again.
 template <class Write>
 void Trainer::write_beside(const Write& write) {
-  try {
-    for (const auto& sink : sinks_) write(*sink);
-  } catch (const IoError& error) {
-    if (observer_ != nullptr) observer_->on_note(error.what());
+  for (size_t i = 0; i < sinks_.size(); ++i) {
+    try {
+      write(*sinks_[i]);
+      lost_figures_.erase(i);
+    } catch (const IoError& error) {
+      if (!lost_figures_.insert(i).second || observer_ == nullptr) continue;
+      observer_->on_note(str("figures are lost: ", error.what(), "; the run goes on without them"));
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -130,6 +131,8 @@ struct TrainerOptions {
   //   finite
   // - "final": before the last evaluation, and again after the best weights were loaded
   std::function<void(const std::string& name)> save;
+  // False: a run whose "best" cannot be written for the sake of files goes on, and says so.
+  bool saves_are_required = false;
   // With best.load_at_end: loads the weights that were saved as "best" into the engine. False: they
   // do not exist any more.
   std::function<bool(const BestSoFar& best)> load_best;
@@ -206,11 +209,13 @@ class Trainer {
   void drain_trace();
   void report(const StepMetrics& metrics);
   void save(const std::string& name);
+  void save_best();
 
   zero::Engine& engine_;
   Loader& loader_;
   const ValidationSets validation_;
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
+  std::set<size_t> lost_figures_;  // sinks whose last write failed
   TrainerObserver* observer_;
   TrainerOptions options_;
   BestModel best_;

@@ -413,6 +413,22 @@ TEST_F(Resume, ACheckpointThatCannotBeSaved_IsANote_OrTheEnd) {
   EXPECT_EQ(required.exit_code, kIo) << to_string(required);
 }
 
+TEST_F(Resume, BestWeightsThatCannotBeSaved_AreANote_OrTheEnd) {
+  const auto ended = [&](const std::string& out, bool required) {
+    folder_.write("ds.json", str(R"({"train_micro_batch_size_per_gpu": 2,
+                                     "zinc": {"checkpoint": {"required": )",
+                                 required ? "true" : "false", "}}}"));
+    return run_zinc(train(out, {"--steps", "4", "--eval-every", "2"}), {.largest_file = 20'000});
+  };
+  const Ended goes_on = ended("a", false);
+  EXPECT_THAT(goes_on.out, HasSubstr("note: the best weights so far, of step 2, are not saved: "));
+  EXPECT_EQ(goes_on.exit_code, kIo) << to_string(goes_on);  // of final/
+  EXPECT_THAT(goes_on.err, HasSubstr("final"));
+  const Ended ends = ended("b", true);
+  EXPECT_EQ(ends.exit_code, kIo) << to_string(ends);
+  EXPECT_THAT(ends.err, HasSubstr("best"));
+}
+
 // --- figures
 
 using Curve = std::vector<std::pair<int64_t, float>>;  // step and value
