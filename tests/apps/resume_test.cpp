@@ -585,6 +585,14 @@ TEST_F(Resume, TheVerbs_ListVerifyDiffExportAndPrune) {
   EXPECT_EQ(converted.at("to").as_string(), folder_ / "converted/step-000003");
   EXPECT_GT(converted.at("parameters").as_int64(), 0);
   EXPECT_TRUE(json_of({"verify", folder_ / "converted"}).at(0).at("whole").as_bool());
+  // Texts beside the states are looked at by who exports, too.
+  const std::string resolved = newest + "/config.resolved.json";
+  const std::string text = read_whole_file(resolved);
+  folder_.write("a/checkpoints/step-000015/config.resolved.json", text + " ");
+  EXPECT_THAT(run_zinc({"checkpoint", "export", newest, folder_ / "damaged"}).err,
+              HasSubstr("config.resolved.json"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "damaged"));
+  folder_.write("a/checkpoints/step-000015/config.resolved.json", text);
   const std::string path = newest + "/state-00000-of-00001.safetensors";
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
   EXPECT_THAT(done({"checkpoint", "verify", run}, kBadData), HasSubstr("damaged"));

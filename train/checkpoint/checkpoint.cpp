@@ -268,6 +268,14 @@ uint32_t crc_of_weight(const WeightReader& weights, const std::string& name, con
   return crc;
 }
 
+void Checkpoint::verify_texts() const {
+  for (const StoredFile& stored : manifest_.files) {
+    const bool is_index =
+        std::ranges::find(manifest_.indices, stored.name) != manifest_.indices.end();
+    if (!is_index) read_file(stored, kMaxTextBytes);
+  }
+}
+
 std::optional<std::string> Checkpoint::text_of(std::string_view file) const {
   const auto stored = std::ranges::find(manifest_.files, file, &StoredFile::name);
   if (stored == manifest_.files.end()) return std::nullopt;

@@ -39,6 +39,8 @@ class Checkpoint : public zero::StateSource {
   // the checkpoint itself is not damaged.
   void verify_frozen(int part = 0, int parts = 1) const;
 
+  // Compares the checksums of all files beside the states. DataError.
+  void verify_texts() const;
   // The text of a file beside the states: "config.json"; absent where there is none. DataError
   // where it is damaged.
   std::optional<std::string> text_of(std::string_view file) const;

@@ -89,6 +89,7 @@ void export_adapter(const Checkpoint& checkpoint, const AdapterConfig& adapter, 
 
 void export_weights(const Checkpoint& checkpoint, const std::string& folder,
                     const ExportOptions& options) {
+  checkpoint.verify_texts();
   const json::Value config = config_of(checkpoint);
   const std::optional<AdapterConfig> adapter = adapter_of(checkpoint);
   if (options.merge_lora && !adapter) {
