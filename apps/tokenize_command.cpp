@@ -74,10 +74,10 @@ std::string read_input(const TokenizeArguments& options) {
 
 void show(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
-std::string as_words(const std::vector<int32_t>& ids) {
+std::string as_words(const std::vector<int32_t>& ids, std::string_view between = " ") {
   std::string line;
   for (const int32_t id : ids) {
-    if (!line.empty()) line += ' ';
+    if (!line.empty()) line += between;
     line += std::to_string(id);
   }
   return line;
@@ -108,7 +108,7 @@ int encode(const TokenizeArguments& options) {
   }
   for_each_line(input, [&](std::string line, int64_t number) {
     const train::json::Value text = train::json::parse(std::move(line), str("line ", number));
-    show("[" + as_words(encoded(text.as_string())) + "]\n");
+    show("[" + as_words(encoded(text.as_string()), ",") + "]\n");
   });
   return kDone;
 }

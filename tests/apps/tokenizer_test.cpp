@@ -33,6 +33,9 @@ TEST(Tokenize, EncodeAndDecode_AreInverse) {
   const Ended many =
       run_zinc({"tokenize", "encode", "--tokenizer", kTokenizer, "--json-lines", lines});
   ASSERT_EQ(many.exit_code, kDone) << to_string(many);
+  const train::json::Value first =
+      train::json::parse(many.out.substr(0, many.out.find('\n')), "ids");
+  EXPECT_GT(first.as_array().size(), 1U) << many.out;
   const std::string ids = folder.write("ids", many.out);
   EXPECT_EQ(run_zinc({"tokenize", "decode", "--tokenizer", kTokenizer, "--json-lines", ids}).out,
             "\"a\\nb\"\n\"\"\n");
