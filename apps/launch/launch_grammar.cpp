@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -12,6 +13,8 @@
 namespace zinc::apps {
 namespace {
 
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+constexpr std::string_view kMaxSlotsWord = "max_slots=";
 constexpr std::string_view kSpace = " \t\r\v\f";
 
 std::string_view trimmed(std::string_view text) {
@@ -58,7 +61,18 @@ HostSlots parse_host(std::string_view line, const std::string& place) {
   if (gap == std::string_view::npos) throw wrong();
   const std::string_view count = trimmed(line.substr(gap));
   if (!count.starts_with("slots=") || !is_host_name(line.substr(0, gap))) throw wrong();
-  const auto slots = number_in(count.substr(6), 1, kMaxSlots);
+  const size_t second = std::min(count.find_first_of(kSpace), count.size());
+  const auto slots = number_in(count.substr(6, second - 6), 1, kMaxSlots);
+  std::string_view most = trimmed(count.substr(second));
+  if (slots && most.starts_with(kMaxSlotsWord)) {
+    most.remove_prefix(kMaxSlotsWord.size());
+    if (!number_in(most, *slots, std::numeric_limits<int>::max())) {
+      throw ConfigError(str(place, ": '", line, "': max_slots must be a number from ", *slots,
+                            ", the slots, on"));
+    }
+  } else if (!most.empty()) {
+    throw wrong();
+  }
   if (!slots) {
     throw ConfigError(
         str(place, ": '", line, "': the number of slots must be in [1, ", kMaxSlots, "]"));
@@ -158,6 +172,7 @@ const HostSlots* find_host(const std::vector<HostSlots>& filter, const std::stri
 }  // namespace
 
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& name) {
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<HostSlots> hosts;
   int number = 0;
   for (std::string_view line : pieces(text, '\n')) {

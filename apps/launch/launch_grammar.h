@@ -17,7 +17,8 @@ struct HostSlots {
 
 inline constexpr int kMaxSlots = 4096;  // of one host
 
-// Lines `NAME slots=K`, in order; empty lines and what stands behind # do not count. Throws
+// Lines `NAME slots=K`, in order; empty lines, what stands behind #, a byte order mark, and
+// mpirun's `max_slots=M` (M at least K: ranks are never more than slots) do not count. Throws
 // ConfigError with `name:line` where a line is none of these, a host comes twice, K is not in
 // [1, kMaxSlots], or no host is named.
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& name);

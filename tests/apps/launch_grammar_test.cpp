@@ -28,11 +28,19 @@ TEST(Hostfile, NamesHostsInOrder) {
       kHosts);
 }
 
+// Files of Windows editors, and mpirun's own.
+TEST(Hostfile, ByteOrderMarkAndMaxSlots_DoNotCount) {
+  EXPECT_EQ(parse_hostfile("\xef\xbb\xbfone slots=2 max_slots=4\ntwo slots=1 max_slots=1", "hosts"),
+            (std::vector<HostSlots>{{"one", {0, 1}}, {"two", {0}}}));
+  EXPECT_THAT(problem_of("one slots=4 max_slots=2"), HasSubstr("a number from 4"));
+  EXPECT_THAT(problem_of("one slots=4 max_slots=x"), HasSubstr("max_slots must be a number"));
+}
+
 TEST(Hostfile, EveryBadLineIsNamed) {
   EXPECT_EQ(problem_of("one slots=4\ntwo 4\n"), "hosts:2: 'two 4' is not of the form NAME slots=K");
   EXPECT_THAT(problem_of("one"), HasSubstr("hosts:1: 'one' is not of the form"));
   EXPECT_THAT(problem_of("slots=4"), HasSubstr("hosts:1: 'slots=4' is not of the form"));
-  EXPECT_THAT(problem_of("one slots=4 slots=5"), HasSubstr("number of slots"));
+  EXPECT_THAT(problem_of("one slots=4 slots=5"), HasSubstr("is not of the form"));
   EXPECT_THAT(problem_of("one slots=0"), HasSubstr("must be in [1, 4096]"));
   EXPECT_THAT(problem_of("one slots=-1"), HasSubstr("must be in [1, 4096]"));
   EXPECT_THAT(problem_of("one slots=4x"), HasSubstr("must be in [1, 4096]"));
