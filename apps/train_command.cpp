@@ -688,7 +688,15 @@ int run_training(const TrainArguments& options) {
     if (problem != nullptr) std::rethrow_exception(problem);
   };
   if (const auto code = fails_on_a_rank(*world, all_prepared)) return *code;
-  return train_on(*world, *job, options);
+  const int code = train_on(*world, *job, options);
+  if (code == kDone) return code;
+  // mpirun ends the job at the first rank that fails: none does before the run's folder, which a
+  // failed start does not leave, is removed.
+  try {
+    comm::any_rank(*world, false);
+  } catch (const CommError&) {  // a rank is gone, which was said
+  }
+  return code;
 }
 
 }  // namespace

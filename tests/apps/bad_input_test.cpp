@@ -325,6 +325,20 @@ TEST_F(BadInput, TraceThatCannotBeWritten) {
   refuse(folder_.path());
 }
 
+// The rank that made the folder takes it away before mpirun ends the job for the other one.
+TEST_F(BadInput, FailedStartOfTwoRanks_LeavesNoRunFolder) {
+  if (!have_mpirun()) GTEST_SKIP() << "built without MPI";
+  constexpr int kStarts = 8;  // one of six left it
+  folder_.write(
+      "ds.json",
+      R"({"train_micro_batch_size_per_gpu": 2, "zinc": {"trace": "no/such/trace.json"}})");
+  for (int start = 0; start < kStarts; ++start) {
+    const Ended ended = run_zinc(folder_.train(), {.ranks = 2});
+    EXPECT_EQ(ended.exit_code, kIo) << to_string(ended);
+    ASSERT_FALSE(std::filesystem::exists(folder_.out())) << "start " << start;
+  }
+}
+
 // By mistake the data file is named as the trace.
 TEST_F(BadInput, TraceThatIsAnotherFile) {
   const std::string data = read_whole_file(folder_ / "text.txt");
