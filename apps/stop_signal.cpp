@@ -2,9 +2,13 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <thread>
+
+#include "core/error.h"
 
 namespace zinc::apps {
 namespace {
@@ -58,6 +62,19 @@ const std::atomic<bool>& stop_on_signals() {
   std::signal(SIGPIPE, SIG_IGN);
   std::thread(listen).detach();
   return stop_requested;
+}
+
+// mpirun waits its delay between CONT, TERM and KILL: a second by default.
+std::string notice_of_mpirun(const std::function<const char*(const char*)>& environment) {
+  if (environment("OMPI_COMM_WORLD_SIZE") == nullptr || environment("ZINC_HEARTBEATS") != nullptr) {
+    return {};
+  }
+  const char* given = environment("OMPI_MCA_odls_base_sigkill_timeout");
+  const int seconds = given == nullptr ? 1 : std::max(0, std::atoi(given));
+  return str(
+      "a TERM or Ctrl-C to mpirun kills the ranks ", 2 * seconds,
+      " s later, whether or not their step is finished and saved; to stop with a checkpoint, "
+      "send mpirun USR1, or start with zinc launch");
 }
 
 void request_stop() {

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <functional>
+#include <string>
 
 namespace zinc::apps {
 
@@ -21,6 +23,11 @@ const std::atomic<bool>& stop_on_signals();
 
 // The request without a signal. Any thread.
 void request_stop();
+
+// Where Open MPI's mpirun started this process, and not `zinc launch`: what a TERM or INT to mpirun
+// does to the run, and the way that saves it. `environment` gives the value of a variable, or null.
+// Empty: nothing to say.
+std::string notice_of_mpirun(const std::function<const char*(const char*)>& environment);
 
 // Threads that are started while one of these lives never take the signals: the threads of MPI and
 // of the streams are not interrupted in what they do. Signals that come meanwhile wait.

@@ -571,6 +571,9 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   std::optional<Input> input;
   Console console(world.is_main(),
                   job.config.steps_per_print > 0 ? job.config.steps_per_print : 10);
+  const std::string of_mpirun =
+      notice_of_mpirun([](const char* name) { return std::getenv(name); });
+  if (!of_mpirun.empty()) console.on_note(of_mpirun);
   const auto sample = [&](zero::Engine& engine) {
     return make_samples(console, engine, options, job, stop);
   };

@@ -8,10 +8,12 @@
 #include <cstdint>
 #include <ctime>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "apps/stop_signal.h"
 #include "core/exit_codes.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/patience.h"
@@ -54,6 +56,23 @@ std::vector<std::string> endless_step(const TrainingFolder& folder) {
   folder.write("ds.json",
                R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 1000000})");
   return folder.train();
+}
+
+TEST(Mpirun, WhatATermDoes_IsSaidWhereNobodyPassesItOn) {
+  using Variables = std::map<std::string, std::string>;
+  const auto said = [](const Variables& variables) {
+    return notice_of_mpirun([&](const char* name) {
+      const auto found = variables.find(name);
+      return found == variables.end() ? nullptr : found->second.c_str();
+    });
+  };
+  EXPECT_THAT(said({}), IsEmpty());
+  EXPECT_THAT(said({{"OMPI_COMM_WORLD_SIZE", "2"}}),
+              testing::AllOf(HasSubstr("kills the ranks 2 s later"), HasSubstr("USR1"),
+                             HasSubstr("zinc launch")));
+  EXPECT_THAT(said({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_MCA_odls_base_sigkill_timeout", "30"}}),
+              HasSubstr("60 s later"));
+  EXPECT_THAT(said({{"OMPI_COMM_WORLD_SIZE", "2"}, {"ZINC_HEARTBEATS", "/tmp"}}), IsEmpty());
 }
 
 class StopSignal : public testing::TestWithParam<int> {};
