@@ -23,6 +23,8 @@ namespace zinc::apps {
 namespace {
 
 constexpr int kMostThreads = 8;
+// Of a rank's GPU where none is here to ask, and nobody says: that of an A100 or H100.
+constexpr int64_t kDefaultDeviceBytes = int64_t{80} << 30;
 
 // Bytes for one rank of "141GiB", "500GB/rank", "2TiB/host"; where the unit is not said,
 // `per_host`.
@@ -52,9 +54,7 @@ train::FitLimits limits_of(const FitArguments& arguments, const FitRun& run) {
   train::FitLimits limits;
   limits.device =
       arguments.device_memory.empty() ? run.plan.device_room : device_memory_of(arguments, ranks);
-  if (limits.device <= 0) {
-    throw ConfigError("--device-memory must say what a rank has: no device is here to ask");
-  }
+  if (limits.device <= 0) limits.device = kDefaultDeviceBytes;
   if (!arguments.host_memory.empty()) {
     limits.host = bytes_of("--host-memory", arguments.host_memory, true, ranks);
   }
@@ -127,6 +127,11 @@ int run_fit(const FitArguments& arguments, FitRun run) {
   if (!run.config.empty()) {
     request.space.config_name = run.config;
     request.space.config = read_config(run.config);
+  }
+  if (arguments.device_memory.empty() && run.plan.device_room <= 0) {
+    fmt::print(stderr,
+               "note: no device is here to ask: each rank has a GPU of 80 GiB; "
+               "--device-memory says another\n");
   }
   const train::FitResult result = train::fit(request);
   std::optional<train::KeyCosts> costs;

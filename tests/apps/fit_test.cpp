@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/exit_codes.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
 #include "train/json/parser.h"
@@ -65,6 +66,18 @@ TEST(FitCommand, NothingFits_EndsWithItsOwnCodeAndWritesNothing) {
   EXPECT_THAT(found.out, HasSubstr("nothing fits"));
   EXPECT_THAT(found.out, HasSubstr("would have to be"));
   EXPECT_FALSE(std::filesystem::exists(folder / "fitted.json"));
+}
+
+// On a machine without a GPU and without a hardware file: by bytes, for a machine that is named.
+TEST(FitCommand, WithoutADeviceToAsk_PlansForANamedOne) {
+  const TrainingFolder folder;
+  const Ended found = run_zinc({"plan", "--fit", "--model", folder / "model.json", "--device",
+                                "cuda", "--global-batch", "4"});
+  if (found.err.find("no device is here") == std::string::npos && found.exit_code == kDone) {
+    GTEST_SKIP() << "a GPU is here";
+  }
+  EXPECT_EQ(found.exit_code, kDone) << to_string(found);
+  EXPECT_THAT(found.err, HasSubstr("each rank has a GPU of 80 GiB; --device-memory says another"));
 }
 
 TEST(FitCommand, BadInput_IsNamed) {
