@@ -133,7 +133,8 @@ void show_file(const DataArguments& options, const std::string& file,
   };
   if (!options.json) {
     fmt::print("{}: {}\n", file, describe_settings(settings));
-    for (const std::string& note : notes_on(settings, tokenizer)) fmt::print("note: {}\n", note);
+    for (const std::string& note : notes_on(settings, tokenizer, options.tokenizer))
+      fmt::print("note: {}\n", note);
     fmt::print("\n");
   }
   const train::ExampleCounts counts = train::make_examples(

@@ -253,7 +253,8 @@ class Examples final : public RunData {
       for (const std::string& line : lines_of(source.file->counts())) {
         lines.push_back(fmt::format("{}: {}", source.path, line));
       }
-      for (const std::string& note : notes_on(*source.settings, &text_tokenizer())) {
+      for (const std::string& note :
+           notes_on(*source.settings, &text_tokenizer(), tokenizer_.folder)) {
         lines.push_back("note: " + note);
       }
     }

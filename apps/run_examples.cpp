@@ -6,7 +6,10 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "train/files/input_file.h"
 #include "train/hub/family.h"
+#include "train/json/parser.h"
+#include "train/json/writer.h"
 #include "train/metrics/progress.h"
 
 namespace zinc::apps {
@@ -51,6 +54,31 @@ void require_pattern_fits(const ExampleArguments& arguments, const train::FieldM
     throw ConfigError(fmt::format("--pattern joins a prompt and an answer, but the fields are {}",
                                   fields.describe()));
   }
+}
+
+// The text of a folder's chat template, of all where there are several; empty: there is none.
+std::string chat_template_of(const std::string& folder) {
+  constexpr int64_t kMostBytes = int64_t{16} << 20;
+  if (train::file_exists(folder + "/chat_template.jinja")) {
+    return train::read_text_file(folder + "/chat_template.jinja", kMostBytes);
+  }
+  const std::string file = folder + "/tokenizer_config.json";
+  if (!train::file_exists(file)) return {};
+  const train::json::Value config = train::json::parse_file(file);
+  const train::json::Value* found = config.is_object() ? config.find("chat_template") : nullptr;
+  if (found == nullptr || found->is_null()) return {};
+  return found->is_string() ? found->as_string() : train::json::write(*found);
+}
+
+// A template that does not even write the format's marks.
+bool has_another_template(const std::string& folder, train::ChatFormat format) {
+  if (folder.empty()) return false;
+  const std::string text = chat_template_of(folder);
+  if (text.empty()) return false;
+  const auto markers = train::markers_of(format);
+  return markers.empty() || std::ranges::none_of(markers, [&](std::string_view marker) {
+           return text.find(marker) != std::string::npos;
+         });
 }
 
 }  // namespace
@@ -211,9 +239,15 @@ std::string describe_settings(const train::ExampleSettings& settings) {
 }
 
 std::vector<std::string> notes_on(const train::ExampleSettings& settings,
-                                  const train::Tokenizer* tokenizer) {
+                                  const train::Tokenizer* tokenizer, const std::string& folder) {
   std::vector<std::string> notes;
   if (tokenizer == nullptr) return notes;
+  if (!settings.fields.messages.empty() && has_another_template(folder, settings.format)) {
+    notes.push_back(
+        fmt::format("the tokenizer's own chat template is not rendered: messages get the format "
+                    "{}, and --chat names another",
+                    name_of(settings.format)));
+  }
   std::string spelled;
   for (const std::string_view marker : train::markers_of(settings.format)) {
     if (tokenizer->encode(marker).size() == 1) continue;

@@ -51,9 +51,9 @@ void set_objective(train::ExampleSettings& settings, const train::ModelConfigFil
 
 // "prompt=question, answer=reply; pattern {}\n{}; trained behind the prompt".
 std::string describe_settings(const train::ExampleSettings& settings);
-// What a person should know before training with them.
+// What a person should know before training with them. `folder`: the tokenizer's; empty: none.
 std::vector<std::string> notes_on(const train::ExampleSettings& settings,
-                                  const train::Tokenizer* tokenizer);
+                                  const train::Tokenizer* tokenizer, const std::string& folder);
 // "1000 records, 990 examples, ..." and a line each for what was cut, left out or damaged.
 std::vector<std::string> lines_of(const train::ExampleCounts& counts);
 

@@ -51,6 +51,29 @@ TEST(DataShow, PrintsExamplesAndCounts) {
   EXPECT_THAT(json.out, HasSubstr("\"all_masked\":1"));
 }
 
+// zinc runs no Jinja: a template that writes other marks than the format is not what is trained.
+TEST(DataShow, TemplateThatIsNotRendered_IsSaid) {
+  const train::ScratchFolder folder;
+  std::filesystem::copy_file(kTokenizer, folder / "tokenizer.json");
+  const std::string path = folder.write("a.jsonl",
+                                        "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
+                                        "{\"role\": \"assistant\", \"content\": \"b\"}]}\n");
+  const auto shown = [&](const std::string& config, const std::string& chat) {
+    folder.write("tokenizer_config.json", config);
+    std::vector<std::string> words{"data", "show", path, "--tokenizer", folder.path()};
+    if (!chat.empty()) words.insert(words.end(), {"--chat", chat});
+    const Ended ended = run_zinc(words);
+    EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
+    return ended.out;
+  };
+  const char* const kOwn = "the tokenizer's own chat template is not rendered";
+  EXPECT_THAT(shown("{}", ""), Not(HasSubstr(kOwn)));
+  EXPECT_THAT(shown(R"({"chat_template": "{{ messages }}"})", ""), HasSubstr(kOwn));
+  EXPECT_THAT(shown(R"({"chat_template": "<|im_start|>{{ role }}"})", "chatml"),
+              Not(HasSubstr(kOwn)));
+  EXPECT_THAT(shown(R"({"chat_template": "[INST]{{ role }}"})", "chatml"), HasSubstr(kOwn));
+}
+
 TEST(DataShow, ControlsOfAFileDoNotReachTheTerminal) {
   const train::ScratchFolder folder;
   const std::string path = folder.write("a.jsonl", "{\"text\": \"x\\u001b[2Jy\\u009b1mz\"}\n");
