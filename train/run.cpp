@@ -441,6 +441,7 @@ TrainResult Run::train(Loader& loader, ValidationSets validation, TrainerObserve
     on_checkpoints(observer, [&] { begin_checkpoint(loader, *trainer, observer, last); });
   };
   const auto poll = [&] {
+    failed_together_ = false;  // the run goes on: best weights that were not saved are a note
     if (is_traced_by_program() && world_.settings().drain_trace) world_.settings().drain_trace();
     on_checkpoints(observer, [&] {
       if (const auto path = saver_->poll()) end_checkpoint(*path, observer);

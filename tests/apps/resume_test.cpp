@@ -418,7 +418,8 @@ TEST_F(Resume, BestWeightsThatCannotBeSaved_AreANote_OrTheEnd) {
     folder_.write("ds.json", str(R"({"train_micro_batch_size_per_gpu": 2,
                                      "zinc": {"checkpoint": {"required": )",
                                  required ? "true" : "false", "}}}"));
-    return run_zinc(train(out, {"--steps", "4", "--eval-every", "2"}), {.largest_file = 20'000});
+    return run_zinc(train_with_best({"--out", folder_ / out, "--eval-every", "2"}),
+                    {.largest_file = 20'000});
   };
   const Ended goes_on = ended("a", false);
   EXPECT_THAT(goes_on.out, HasSubstr("note: the best weights so far, of step 2, are not saved: "));
