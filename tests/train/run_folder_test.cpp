@@ -59,6 +59,27 @@ TEST(RunFolder, ExistingRun_IsReplacedByForceOnly) {
   EXPECT_THAT(folder.names(), ElementsAre("run"));
 }
 
+// As mpirun leaves it, which kills the ranks of a start that fails on one of them.
+TEST(RunFolder, RunThatWasKilledBeforeItsFirstStep_IsReplaced) {
+  const ScratchFolder folder;
+  const auto killed = [&](const std::string& name) {
+    const RunFolder run = RunFolder::create(folder / "live", false);
+    std::filesystem::copy(folder / "live", folder / name);
+    folder.write(name + "/config.resolved.json", "{}");
+    folder.write(name + "/metrics.jsonl", "");
+  };
+  killed("run");
+  const RunFolder run = kept(folder / "run", false);
+  EXPECT_THAT(names_in(run.path()), ElementsAre(".zinc-run"));
+  // Whatever its mark says, what a step left is never replaced.
+  killed("other");
+  folder.write("other/metrics.jsonl", "{}");
+  EXPECT_EQ(errno_of([&] { RunFolder::create(folder / "other", false); }), EEXIST);
+  killed("third");
+  folder.write("third/checkpoints/step-000001/manifest.json", "{}");
+  EXPECT_EQ(errno_of([&] { RunFolder::create(folder / "third", false); }), EEXIST);
+}
+
 TEST(RunFolder, OldRun_StaysUntilTheNewOneIsKept) {
   const ScratchFolder folder;
   kept(folder / "run", false);

@@ -19,6 +19,7 @@ namespace zinc::train {
 namespace {
 
 constexpr std::string_view kMark = ".zinc-run";
+constexpr std::string_view kStarting = "starting";  // the mark's text until keep(); then: none
 constexpr std::string_view kBusy = "another run is writing there; choose another folder";
 
 std::string mark_of(const std::string& folder) { return str(folder, '/', kMark); }
@@ -40,6 +41,10 @@ FileDescriptor make_mark(const std::string& folder, const std::string& shown) {
   if (::flock(mark.get(), LOCK_EX | LOCK_NB) != 0) {
     throw IoError("lock run folder", shown, -1, errno);
   }
+  if (::write(mark.get(), kStarting.data(), kStarting.size()) !=
+      static_cast<ssize_t>(kStarting.size())) {
+    throw IoError("write the mark of run folder", shown, -1, errno);
+  }
   if (::rename(unnamed.c_str(), mark_of(folder).c_str()) != 0) {
     throw IoError("name the mark of run folder", shown, -1, errno);
   }
@@ -59,6 +64,22 @@ FileDescriptor lock_mark(const std::string& folder, const std::string& shown) {
     throw IoError("lock run folder", shown, -1, EWOULDBLOCK, kBusy);
   }
   return mark;
+}
+
+// Whether a run was killed there before its first step: its mark says so, and there is nothing that
+// a step leaves.
+bool has_no_step(const std::string& folder) {
+  constexpr int64_t kMostMarkBytes = 64;
+  std::error_code ignored;
+  try {
+    if (read_text_file(mark_of(folder), kMostMarkBytes) != kStarting) return false;
+  } catch (const DataError&) {  // it went meanwhile
+    return false;
+  }
+  const std::string figures = folder + "/metrics.jsonl";
+  if (file_exists(figures) && std::filesystem::file_size(figures, ignored) != 0) return false;
+  return !folder_exists(folder + "/checkpoints") && !folder_exists(folder + "/final") &&
+         !folder_exists(folder + "/best");
 }
 
 bool is_empty_folder(const std::string& path) {
@@ -108,11 +129,14 @@ RunFolder RunFolder::create(std::string path, bool force) {
       throw IoError("create run folder", path, -1, EEXIST,
                     "it holds something that is not a run of zinc; choose another folder");
     }
-    if (!force) {
+    const auto require_replaceable = [&] {
+      if (force || has_no_step(path)) return;
       throw IoError("create run folder", path, -1, EEXIST,
                     "it holds a run; choose another folder, or give --force to replace it");
-    }
+    };
+    require_replaceable();
     old_lock = lock_mark(path, path);
+    require_replaceable();  // it may have trained meanwhile
   }
 
   AtomicFolder folder(path);
@@ -141,6 +165,9 @@ RunFolder RunFolder::reopen(std::string path) {
 }
 
 void RunFolder::keep() {
+  if (::ftruncate(lock_.get(), 0) != 0 || ::fsync(lock_.get()) != 0) {
+    throw IoError("write the mark of run folder", path_, -1, errno);
+  }
   if (staged_) {
     staged_->commit(/*replace=*/true);
     staged_.reset();

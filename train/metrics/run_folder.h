@@ -21,8 +21,8 @@ class RunFolder {
   // alone, with an IoError: EEXIST where something is there, EWOULDBLOCK where a live run holds it.
   // `force` replaces a folder that carries a run's mark: the old run stays where it is, locked, and
   // the new folder lies under another name beside it, until keep(). A folder without the mark is
-  // never replaced. The folder appears at once with its mark and lock, so of two runs that start
-  // together one wins.
+  // never replaced; one whose run was killed before keep() is, without `force`: nothing is in it.
+  // The folder appears at once with its mark and lock, so of two runs that start together one wins.
   static RunFolder create(std::string path, bool force);
   // Whether a folder carries a run's mark.
   static bool is_run(const std::string& path);
