@@ -326,6 +326,9 @@ void add_run_data_options(CLI::App& verb, RunDataArguments& arguments) {
   verb.add_flag("--pad-to-longest", arguments.pad_to_longest,
                 "Records: all batches as long as --seq (default: as the longest of a batch, a "
                 "multiple of 8)");
+  verb.add_flag("--group-by-length", arguments.group_by_length,
+                "Records: batches of examples that are about as long as each other, within an "
+                "epoch (default: in random order)");
   verb.add_option("--cache", arguments.cache,
                   "Records: folder for their tokens (default: .zinc-cache beside the data)");
 }
@@ -368,6 +371,12 @@ std::vector<std::string> validation_names(const RunDataArguments& arguments) {
 
 std::unique_ptr<RunData> find_run_data(const RunDataArguments& arguments,
                                        const RunTokenizer& tokenizer) {
+  if (arguments.group_by_length && (arguments.pack || arguments.pad_to_longest)) {
+    throw ConfigError(
+        fmt::format("--group-by-length saves padding, and {} makes all rows as long as --seq; "
+                    "give one of them",
+                    arguments.pack ? "--pack" : "--pad-to-longest"));
+  }
   std::vector<std::string> files = arguments.data;
   for (const ValidationFiles& set : validation_files(arguments)) {
     files.insert(files.end(), set.files.begin(), set.files.end());
@@ -382,8 +391,11 @@ std::unique_ptr<RunData> find_run_data(const RunDataArguments& arguments,
         "by --fields what the lines of text are (--fields text=text)",
         with_fields, files.size()));
   }
-  if (arguments.pack || arguments.pad_to_longest || !arguments.cache.empty()) {
-    throw ConfigError("--pack, --pad-to-longest and --cache are of files of records, as .jsonl");
+  if (arguments.pack || arguments.pad_to_longest || arguments.group_by_length ||
+      !arguments.cache.empty()) {
+    throw ConfigError(
+        "--pack, --pad-to-longest, --group-by-length and --cache are of files of records, as "
+        ".jsonl");
   }
   return std::make_unique<TokenStreams>(arguments, tokenizer);
 }

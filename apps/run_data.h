@@ -28,6 +28,7 @@ struct RunDataArguments {
   std::string cache;                    // of examples; empty: beside the data
   bool pack = false;
   bool pad_to_longest = false;
+  bool group_by_length = false;
   ExampleArguments examples;
 };
 

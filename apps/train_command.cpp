@@ -395,13 +395,13 @@ comm::ConnectOptions without_job(const TrainArguments& options) {
 // What every rank must have alike, before anything is done together that depends on it.
 std::vector<comm::Fingerprint> fingerprints(const Job& job, const TrainArguments& options) {
   const TrainerArguments& trainer = options.trainer;
-  const std::string flags =
-      str(trainer.steps, ' ', trainer.epochs, ' ', job.seq, ' ', trainer.eval_every, ' ',
-          trainer.eval_strategy, ' ', trainer.eval_on_start, ' ', options.eval_batches, ' ',
-          options.export_every, ' ', options.sample_every, ' ', options.histogram_every, ' ',
-          options.allow_nan, ' ', options.init, ' ', options.save_frozen, ' ', job.best.metric, ' ',
-          job.best.greater_is_better.value_or(false), ' ', job.best.patience, ' ',
-          job.best.threshold, ' ', job.best.load_at_end);
+  const std::string flags = str(
+      trainer.steps, ' ', trainer.epochs, ' ', job.seq, ' ', trainer.eval_every, ' ',
+      trainer.eval_strategy, ' ', trainer.eval_on_start, ' ', options.eval_batches, ' ',
+      options.export_every, ' ', options.sample_every, ' ', options.histogram_every, ' ',
+      options.allow_nan, ' ', options.data.group_by_length, ' ', options.init, ' ',
+      options.save_frozen, ' ', job.best.metric, ' ', job.best.greater_is_better.value_or(false),
+      ' ', job.best.patience, ' ', job.best.threshold, ' ', job.best.load_at_end);
   return {{"model", hash_text(train::model_config_json(job.model.config, DType::f32))},
           {"data", job.data->hash()},
           {"tuning", hash_text(train::text_of(job.model.tuning))},
@@ -481,7 +481,7 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
       job.data->training(), train::LoaderOptions{.micro_batch = micro_batch,
                                                  .seq_len = job.seq,
                                                  .pad_multiple = pad_multiple,
-                                                 .like_lengths = lengths,
+                                                 .group_by_length = options.data.group_by_length,
                                                  .end = job.data->fills_rows() ? end : 0,
                                                  .seed = job.config.seed,
                                                  .rank = world.data().rank(),

@@ -160,6 +160,34 @@ TEST_F(TrainOnRecords, TextIsAStreamUnlessFieldsAreNamed) {
   expect_refused({"--pack", "--out", folder_ / "other"}, kConfiguration, "are of files of records");
 }
 
+// Four records of unequal lengths in batches of two: without the flag some batch of ten epochs is
+// as long as the longest though it holds a short one.
+TEST_F(TrainOnRecords, GroupByLength_IsTheUsersChoice) {
+  std::string content;
+  for (const size_t length : {3, 3, 14, 14}) {
+    content += "{\"text\": \"" + std::string(length, 'a') + "\"}\n";
+  }
+  const std::string path = folder_.write("a.jsonl", content);
+  const auto positions = [&](std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--data", path, "--validation", path, "--steps", "20", "--force"});
+    const Ended ended = run_zinc(folder_.train(flags));
+    EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
+    int64_t sum = 0;
+    std::istringstream lines(train::read_whole_file(folder_.out() + "/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const train::json::Value step = train::json::parse(line, "metrics.jsonl");
+      if (const train::json::Value* tokens = step.find("tokens")) sum += tokens->as_int64();
+    }
+    return sum;
+  };
+  EXPECT_EQ(positions({"--group-by-length"}), 10 * 2 * (8 + 16));
+  EXPECT_GT(positions({}), 10 * 2 * (8 + 16));
+  const std::string out = folder_ / "other";
+  expect_refused({"--group-by-length", "--out", out}, kConfiguration, "are of files of records");
+  expect_refused({"--data", path, "--group-by-length", "--pack", "--out", out}, kConfiguration,
+                 "--group-by-length saves padding, and --pack makes all rows as long as --seq");
+}
+
 TEST_F(TrainOnRecords, AFewExamples_AreEnough) {
   const std::string path = folder_.write("a.jsonl", pairs(2));
   const Ended ended = run_zinc(folder_.train({"--data", path, "--pad-to-longest"}));

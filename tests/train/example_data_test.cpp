@@ -362,7 +362,8 @@ struct Taken {
 Taken take(const Dataset& data, const LoaderOptions& options, int64_t micro_batches) {
   Taken taken;
   for (int64_t g = 0; g < micro_batches; ++g) {
-    const std::vector<int64_t> samples = micro_batch_samples(data, options, g);
+    const std::vector<int64_t> samples =
+        micro_batch_samples(data, options, g * options.micro_batch);
     int64_t longest = 0;
     for (const int64_t sample : samples) longest = std::max(longest, data.length(sample));
     for (const int64_t sample : samples) {
@@ -374,11 +375,11 @@ Taken take(const Dataset& data, const LoaderOptions& options, int64_t micro_batc
   return taken;
 }
 
-TEST_F(ExampleDataTest, LikeLengths_TakeEverySampleOnceAndPadLittle) {
+TEST_F(ExampleDataTest, GroupByLength_TakeEverySampleOnceAndPadLittle) {
   const ExampleData data = numbers(4 * 64 * 3);
   LoaderOptions options{.micro_batch = 4, .seq_len = 64, .seed = 3};
   const Taken mixed = take(data, options, 64 * 3);
-  options.like_lengths = true;
+  options.group_by_length = true;
   const Taken alike = take(data, options, 64 * 3);
   EXPECT_EQ(alike.times.size(), 768U);
   for (const auto& [sample, times] : alike.times) ASSERT_EQ(times, 1) << sample;
@@ -386,24 +387,47 @@ TEST_F(ExampleDataTest, LikeLengths_TakeEverySampleOnceAndPadLittle) {
   // Micro-batches of one window are not in the order of their lengths.
   std::vector<int64_t> lengths;
   for (int64_t g = 0; g < 64; ++g) {
-    lengths.push_back(data.length(micro_batch_samples(data, options, g).front()));
+    lengths.push_back(
+        data.length(micro_batch_samples(data, options, g * options.micro_batch).front()));
   }
   EXPECT_FALSE(std::is_sorted(lengths.begin(), lengths.end()));
-  EXPECT_EQ(micro_batch_samples(data, options, 70), micro_batch_samples(data, options, 70));
+  EXPECT_EQ(micro_batch_samples(data, options, 280), micro_batch_samples(data, options, 280));
   options.seed = 4;
   EXPECT_NE(take(data, options, 1).times, alike.times);
 }
 
 TEST_F(ExampleDataTest, End_LeavesShortAndEmptyBatches) {
   const ExampleData data = numbers(10);
-  for (const bool like_lengths : {false, true}) {
+  for (const bool group_by_length : {false, true}) {
     const LoaderOptions options{
-        .micro_batch = 4, .seq_len = 64, .like_lengths = like_lengths, .end = 10, .seed = 3};
+        .micro_batch = 4, .seq_len = 64, .group_by_length = group_by_length, .end = 10, .seed = 3};
     const Taken taken = take(data, options, 5);
     EXPECT_EQ(taken.times.size(), 10U);
-    std::vector<int64_t> sizes = taken.sizes;
-    std::sort(sizes.begin(), sizes.begin() + 3);
-    EXPECT_THAT(sizes, ElementsAre(2, 4, 4, 0, 0));
+    EXPECT_THAT(taken.sizes, ElementsAre(4, 4, 2, 0, 0));
+  }
+}
+
+// Of few records and many epochs too, whether batches end with epochs or not.
+TEST_F(ExampleDataTest, Epochs_TakeEverySampleOnceAndNoBatchHoldsOneTwice) {
+  for (const int64_t count : {12, 13, 48, 50, 301}) {
+    const ExampleData data = numbers(count);
+    for (const bool group_by_length : {false, true}) {
+      SCOPED_TRACE(str(count, " records, grouped: ", group_by_length));
+      const LoaderOptions options{
+          .micro_batch = 4, .seq_len = 64, .group_by_length = group_by_length, .seed = 3};
+      constexpr int64_t kEpochs = 20;
+      std::vector<int64_t> order;
+      for (int64_t first = 0; first < kEpochs * count; first += 4) {
+        const std::vector<int64_t> batch = micro_batch_samples(data, options, first);
+        EXPECT_EQ(std::set<int64_t>(batch.begin(), batch.end()).size(), 4U) << "from " << first;
+        order.insert(order.end(), batch.begin(), batch.end());
+      }
+      for (int64_t epoch = 0; epoch < kEpochs; ++epoch) {
+        const auto begin = order.begin() + epoch * count;
+        EXPECT_EQ(std::set<int64_t>(begin, begin + count).size(), static_cast<size_t>(count))
+            << "epoch " << epoch;
+      }
+    }
   }
 }
 
@@ -423,7 +447,7 @@ TEST_F(ExampleDataTest, Loader_GoesOnWhereItsStateStands) {
     return LoaderOptions{.micro_batch = 2,
                          .seq_len = 64,
                          .pad_multiple = 8,
-                         .like_lengths = true,
+                         .group_by_length = true,
                          .seed = 7,
                          .rank = rank,
                          .world = world};

@@ -65,7 +65,7 @@ TEST(MicroBatchSamples, EpochsTakeEverySampleOnce) {
   const LoaderOptions options{.micro_batch = 3, .seq_len = 3, .seed = 5};
   std::vector<int64_t> all;
   for (int64_t g = 0; g < 20; ++g) {  // 60 places of 10 samples: six epochs
-    const std::vector<int64_t> samples = micro_batch_samples(10, options, g);
+    const std::vector<int64_t> samples = micro_batch_samples(CountingDataset(10), options, 3 * g);
     all.insert(all.end(), samples.begin(), samples.end());
   }
   std::set<std::vector<int64_t>> orders;
@@ -80,16 +80,16 @@ TEST(MicroBatchSamples, EpochsTakeEverySampleOnce) {
 
 TEST(MicroBatchSamples, WithoutShuffle_KeepsTheOrder) {
   const LoaderOptions options{.micro_batch = 4, .seq_len = 3, .shuffle = false};
-  EXPECT_THAT(micro_batch_samples(6, options, 0), ElementsAre(0, 1, 2, 3));
-  EXPECT_THAT(micro_batch_samples(6, options, 1), ElementsAre(4, 5, 0, 1));
+  EXPECT_THAT(micro_batch_samples(CountingDataset(6), options, 0), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(micro_batch_samples(CountingDataset(6), options, 4), ElementsAre(4, 5, 0, 1));
 }
 
 TEST(MicroBatchSamples, SeedDecides) {
   LoaderOptions options{.micro_batch = 50, .seq_len = 3, .seed = 1};
-  const std::vector<int64_t> first = micro_batch_samples(100, options, 0);
-  EXPECT_EQ(first, micro_batch_samples(100, options, 0));
+  const std::vector<int64_t> first = micro_batch_samples(CountingDataset(100), options, 0);
+  EXPECT_EQ(first, micro_batch_samples(CountingDataset(100), options, 0));
   options.seed = 2;
-  EXPECT_NE(first, micro_batch_samples(100, options, 0));
+  EXPECT_NE(first, micro_batch_samples(CountingDataset(100), options, 0));
 }
 
 // The samples of each optimizer step, as a set, and the samples of each micro-batch by its global

@@ -69,13 +69,13 @@ std::vector<double> train(const Dataset& data, int64_t pad_multiple, int world_s
     const std::unique_ptr<nn::Model> model = make_model(llama);
     zero::EngineConfig config;
     config.batch = {.micro_batch = 2, .accumulation = 2, .sequence = kRoom};
-    config.optimizer.hyper.lr = 1e-2;
+    config.optimizer.hyper.lr = 4e-3;
     change(config);
     zero::Engine engine(*model, config, world);
     Loader loader(data, {.micro_batch = 2,
                          .seq_len = kRoom,
                          .pad_multiple = pad_multiple,
-                         .like_lengths = true,
+                         .group_by_length = true,
                          .seed = 5,
                          .rank = world.rank(),
                          .world = world.size()});
@@ -95,7 +95,7 @@ std::vector<double> train(const Dataset& data, int64_t pad_multiple, int world_s
 }
 
 // Sums over padding add zeros, but matrix products of other sizes may add in another order: a few
-// units of f32's last place, which ten steps with a large learning rate make grow.
+// units of f32's last place, which ten steps make grow.
 constexpr double kTolerance = 1e-4;
 
 struct RunOf {

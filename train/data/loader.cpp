@@ -8,6 +8,7 @@
 #include <functional>
 #include <mutex>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 
 #include "core/error.h"
@@ -18,53 +19,100 @@
 namespace zinc::train {
 namespace {
 
-constexpr uint64_t kLikeLengthsSite = 2;  // 0: the order of samples; 1: the split of ExampleData
+constexpr uint64_t kGroupsSite = 2;  // 0: the order of samples; 1: the split of ExampleData
 constexpr uint64_t kTrainingSite = 0, kEvaluationSite = 1;  // of Purpose::masking
 
-}  // namespace
+// The samples of one epoch in their order: Note [Order of samples].
+class EpochOrder {
+ public:
+  EpochOrder(int64_t num_samples, const LoaderOptions& options, int64_t epoch)
+      : options_(options),
+        num_samples_(num_samples),
+        epoch_(epoch),
+        apart_(epoch > 0 && options.shuffle ? std::min(num_samples / 3, kMostApart) : 0),
+        order_(permutation(epoch)) {}
 
-std::vector<int64_t> micro_batch_samples(int64_t num_samples, const LoaderOptions& options,
-                                         int64_t global_micro_batch) {
-  const int64_t B = options.micro_batch;
+  int64_t operator[](int64_t place) {
+    if (!options_.shuffle) return place;
+    if (place >= 2 * apart_) return order_[place];
+    if (first_.empty()) arrange_first();
+    return first_[static_cast<size_t>(place)];
+  }
+
+ private:
+  Permutation permutation(int64_t epoch) const {
+    return {num_samples_, make_random_key(options_.seed, Purpose::data_order,
+                                          static_cast<uint64_t>(epoch), 0, 0)};
+  }
+
+  // What ended the epoch before leaves the first `apart` places to samples behind them. There are
+  // enough of these among the next `apart` places, and the last third stays as it is.
+  void arrange_first() {
+    const Permutation before = permutation(epoch_ - 1);
+    std::unordered_set<int64_t> recent;
+    for (int64_t place = num_samples_ - apart_; place < num_samples_; ++place) {
+      recent.insert(before[place]);
+    }
+    for (int64_t place = 0; place < 2 * apart_; ++place) first_.push_back(order_[place]);
+    auto other = first_.begin() + apart_;
+    for (auto sample = first_.begin(); sample != first_.begin() + apart_; ++sample) {
+      if (!recent.contains(*sample)) continue;
+      while (recent.contains(*other)) ++other;
+      std::swap(*sample, *other++);
+    }
+  }
+
+  const LoaderOptions& options_;
+  int64_t num_samples_;
+  int64_t epoch_;
+  int64_t apart_;
+  Permutation order_;
+  std::vector<int64_t> first_;  // of the first 2 apart_ places; empty: not asked for yet
+};
+
+// Samples `first` to `last` of the run.
+std::vector<int64_t> samples_between(int64_t num_samples, const LoaderOptions& options,
+                                     int64_t first, int64_t last) {
   std::vector<int64_t> samples;
-  samples.reserve(static_cast<size_t>(B));
-  const int64_t first = global_micro_batch * B;
-  const int64_t last = options.end > 0 ? std::min(first + B, options.end) : first + B;
   for (int64_t p = first; p < last;) {
     const int64_t epoch = p / num_samples;
-    const Permutation order(num_samples, make_random_key(options.seed, Purpose::data_order,
-                                                         static_cast<uint64_t>(epoch), 0, 0));
-    for (; p < last && p / num_samples == epoch; ++p) {
-      const int64_t place = p % num_samples;
-      samples.push_back(options.shuffle ? order[place] : place);
-    }
+    EpochOrder order(num_samples, options, epoch);
+    for (; p < last && p / num_samples == epoch; ++p) samples.push_back(order[p % num_samples]);
   }
   return samples;
 }
 
+}  // namespace
+
 std::vector<int64_t> micro_batch_samples(const Dataset& dataset, const LoaderOptions& options,
-                                         int64_t global_micro_batch) {
+                                         int64_t first) {
   const int64_t all = dataset.num_samples();
-  if (!options.like_lengths) return micro_batch_samples(all, options, global_micro_batch);
   const int64_t B = options.micro_batch;
-  const int64_t window = global_micro_batch / kLengthWindow;
-  LoaderOptions wide = options;
-  wide.micro_batch = kLengthWindow * B;
-  std::vector<int64_t> samples = micro_batch_samples(all, wide, window);
+  const int64_t last = options.end > 0 ? std::clamp(options.end, first, first + B) : first + B;
+  const int64_t epoch = first / all;
+  if (!options.group_by_length || (first + B - 1) / all != epoch) {
+    return samples_between(all, options, first, last);
+  }
+  // Of the epoch: its first whole micro-batch, how many there are, and which of them this one is.
+  const int64_t begin = epoch * all + (first - epoch * all) % B;
+  const int64_t micro_batches = ((epoch + 1) * all - begin) / B;
+  const int64_t index = (first - begin) / B;
+  const int64_t group = index / kLengthGroup;
+  const int64_t size = std::min(kLengthGroup, micro_batches - group * kLengthGroup);
+  const int64_t group_begin = begin + group * kLengthGroup * B;
+  const std::vector<int64_t> samples =
+      samples_between(all, options, group_begin, group_begin + size * B);
   std::vector<std::pair<int64_t, int64_t>> by_length;  // and place, so that equal ones keep theirs
   for (size_t i = 0; i < samples.size(); ++i) {
     by_length.emplace_back(dataset.length(samples[i]), static_cast<int64_t>(i));
   }
   std::sort(by_length.begin(), by_length.end());
+  const Permutation order(
+      size, make_random_key(options.seed, Purpose::data_order, static_cast<uint64_t>(epoch),
+                            static_cast<uint64_t>(group), kGroupsSite));
+  const int64_t chosen_begin = order[index % kLengthGroup] * B;
   std::vector<int64_t> chosen;
-  const auto count = static_cast<int64_t>(samples.size());
-  const int64_t micro_batches = (count + B - 1) / B;  // fewer than a window's at options.end alone
-  if (global_micro_batch % kLengthWindow >= micro_batches) return chosen;
-  const Permutation order(micro_batches,
-                          make_random_key(options.seed, Purpose::data_order,
-                                          static_cast<uint64_t>(window), 0, kLikeLengthsSite));
-  const int64_t begin = order[global_micro_batch % kLengthWindow] * B;
-  for (int64_t i = begin; i < std::min(begin + B, count); ++i) {
+  for (int64_t i = chosen_begin; i < chosen_begin + (last - first); ++i) {
     chosen.push_back(samples[static_cast<size_t>(by_length[static_cast<size_t>(i)].second)]);
   }
   return chosen;
@@ -163,7 +211,8 @@ void Loader::start_reader() {
   reader_ = nullptr;
   const auto read = [dataset = dataset_, options = options_](int64_t micro_batch) {
     const int64_t global = micro_batch * options.world + options.rank;
-    const std::vector<int64_t> samples = micro_batch_samples(*dataset, options, global);
+    const std::vector<int64_t> samples =
+        micro_batch_samples(*dataset, options, global * options.micro_batch);
     std::vector<RandomKey> keys;
     for (size_t row = 0; row < samples.size(); ++row) {
       keys.push_back(make_random_key(options.seed, Purpose::masking, row,

@@ -4,7 +4,8 @@
 // The order belongs to the run, not to its ranks. With n samples in the dataset:
 // - Sample p of the run (p = 0, 1, ...) is sample perm_e(p mod n) of the dataset. e = p / n is the
 //   epoch. perm_e is a permutation keyed by (seed, epoch): every sample once per epoch, in a new
-//   order each time.
+//   order each time. The last third of an epoch and the first third of the next have no sample in
+//   common (of each at most kMostApart samples), so no batch up to that size holds a sample twice.
 // - Micro-batch g takes the samples g B ... g B + B - 1.
 // - Rank r of W trains in its m-th micro-batch on g = m W + r. With A micro-batches per step, g =
 //   step A W + micro_step W + r.
@@ -13,12 +14,13 @@
 // and B are the same. Every rank finds its samples without a message. The state of a loader is one
 // number.
 //
-// Note [Batches of like lengths]
-// With like_lengths, each window of kLengthWindow micro-batches of that order is sorted by length
-// and cut into micro-batches. These then stand in an order keyed by (seed, window). The samples of
-// a micro-batch have nearly equal lengths, so there is little padding. The micro-batches of a step
-// have mixed lengths. All statements above stay true. But a run that continues with another B
-// inside a window repeats some samples of that window and leaves out others.
+// Note [Groups of like lengths]
+// With group_by_length, each kLengthGroup micro-batches that lie whole in one epoch are a group.
+// The samples of a group are sorted by length and cut into micro-batches. These then stand in an
+// order keyed by (seed, epoch, group). The samples of a micro-batch have nearly equal lengths, so
+// there is little padding. The micro-batches of a step have mixed lengths. A micro-batch that
+// reaches into the next epoch belongs to no group. All statements above stay true. But a run that
+// continues with another B inside a group repeats some samples of that group and leaves out others.
 //
 // Note [Hidden tokens]
 // If a model has to guess tokens (LabelsOf::masked), the hidden tokens are drawn anew every time a
@@ -36,13 +38,14 @@
 
 namespace zinc::train {
 
-inline constexpr int64_t kLengthWindow = 64;  // micro-batches
+inline constexpr int64_t kLengthGroup = 64;  // micro-batches
+inline constexpr int64_t kMostApart = 1024;  // samples
 
 struct LoaderOptions {
-  int64_t micro_batch = 1;    // B: sequences per rank and micro-batch
-  int64_t seq_len = 0;        // T; with pad_multiple the largest T
-  int64_t pad_multiple = 0;   // T of each batch: BatchShape
-  bool like_lengths = false;  // see Note [Batches of like lengths]
+  int64_t micro_batch = 1;       // B: sequences per rank and micro-batch
+  int64_t seq_len = 0;           // T; with pad_multiple the largest T
+  int64_t pad_multiple = 0;      // T of each batch: BatchShape
+  bool group_by_length = false;  // see Note [Groups of like lengths]
   // Samples of the run; 0: no end. Behind the end, batches are filled with empty rows.
   int64_t end = 0;
   uint64_t seed = 0;
@@ -60,13 +63,10 @@ struct LoaderState {
   int64_t samples = 0;  // taken by all ranks together
 };
 
-// The samples of micro-batch `global_micro_batch` as dataset indices; at options.end fewer than B.
-// See Note [Order of samples]. Ignores options.like_lengths.
-std::vector<int64_t> micro_batch_samples(int64_t num_samples, const LoaderOptions& options,
-                                         int64_t global_micro_batch);
-// The same with options.like_lengths: Note [Batches of like lengths].
+// The micro-batch that begins with sample `first` of the run, as dataset indices; at options.end
+// fewer than B. See Note [Order of samples] and Note [Groups of like lengths].
 std::vector<int64_t> micro_batch_samples(const Dataset& dataset, const LoaderOptions& options,
-                                         int64_t global_micro_batch);
+                                         int64_t first);
 
 class Loader {
  public:
