@@ -446,6 +446,17 @@ struct Input {
   std::vector<train::EvaluationSet> evaluation;  // in the order of validation_names()
 };
 
+// Of a run that has done so many steps, with so many samples.
+train::RunLength length_of(const Job& job, const TrainArguments& options, const comm::World& world,
+                           int64_t steps_so_far = 0, int64_t samples_so_far = 0) {
+  const int64_t global_batch = job.config.engine.batch.global_batch(world.data().size());
+  if (options.trainer.epochs > 0.0) {
+    return train::length_of_epochs(options.trainer.epochs, job.data->training().num_samples(),
+                                   global_batch, steps_so_far, samples_so_far);
+  }
+  return train::length_of_steps(job.steps, global_batch, steps_so_far, samples_so_far);
+}
+
 Input open_input(Job& job, const TrainArguments& options, const comm::World& world) {
   Input input;
   input.model = train::make_model(job.model.config);
@@ -470,19 +481,14 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
       lengths ? std::lcm(kPadMultiple, nn::parts_of_sequence(job.config.engine.sequence_exchange,
                                                              job.config.mesh.sequence))
               : 0;
-  const int64_t global_batch = job.config.engine.batch.global_batch(world.data().size());
-  int64_t end = job.steps * global_batch;
-  if (const double epochs = options.trainer.epochs; epochs > 0.0) {
-    const int64_t samples = job.data->training().num_samples();
-    end = train::samples_of_epochs(epochs, samples);
-    job.steps = train::steps_of_epochs(epochs, samples, global_batch);
-  }
+  const train::RunLength length = length_of(job, options, world);
+  job.steps = length.steps;
   input.loader = std::make_unique<train::Loader>(
       job.data->training(), train::LoaderOptions{.micro_batch = micro_batch,
                                                  .seq_len = job.seq,
                                                  .pad_multiple = pad_multiple,
                                                  .group_by_length = options.data.group_by_length,
-                                                 .end = job.data->fills_rows() ? end : 0,
+                                                 .end = job.data->fills_rows() ? length.end : 0,
                                                  .seed = job.config.seed,
                                                  .rank = world.data().rank(),
                                                  .world = world.data().size()});
@@ -615,6 +621,13 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   const zero::OffloadStep choice = share_choice(expected, world);
   if (choice != zero::OffloadStep::automatic) job.config.engine.offload_step = choice;
   if (const auto code = fails_on_a_rank(world, [&] { run.open(); })) return *code;
+  if (run.resumed() != nullptr) {
+    const train::RunLength length =
+        length_of(job, options, world, run.resumed()->state().steps, run.samples_so_far());
+    job.steps = length.steps;
+    run.set_steps(length.steps);
+    if (job.data->fills_rows()) input->loader->set_end(length.end);
+  }
 
   console.when_output_is_closed(request_stop);
   show_head(console, job, options, world, *input->model, input->evaluation);

@@ -419,8 +419,7 @@ void Run::go_on_in(Loader& loader) {
     try {
       loader.restore(start_.loader);
     } catch (const InvalidArgument& error) {
-      throw ConfigError(str(error.what(), "; take a micro-batch and ranks whose product divides ",
-                            start_.loader.samples, ", the samples so far"));
+      throw ConfigError(error.what());
     }
   });
 }

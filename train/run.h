@@ -76,7 +76,7 @@ class Run {
   // ConfigError.
   void agree(std::vector<comm::Fingerprint> more);
   // Sets the length of the run instead of options.steps, for a length that is known later, as one
-  // in epochs: steps_of_epochs(). Call before make_engine().
+  // in epochs: length_of_epochs() of what is known after open(). Call before make_engine().
   void set_steps(int64_t steps);
   // Makes the folder, with the resolved configuration, the files of figures and the file of the
   // trace. Throws as RunFolder does.
@@ -112,6 +112,8 @@ class Run {
   // The checkpoint that the run continues from; null: it begins anew. Valid from open() to
   // make_engine().
   const Checkpoint* resumed() const { return checkpoint_ ? &*checkpoint_ : nullptr; }
+  // Samples that the run had taken at that checkpoint; 0: it begins anew.
+  int64_t samples_so_far() const { return start_.loader.samples; }
   // What open() found that the user should know, a line each.
   const std::vector<std::string>& notes() const { return notes_; }
   // True if the error that a call has thrown was thrown on all ranks. If false, as in a collective

@@ -347,14 +347,45 @@ TEST_F(Resume, RefusesWhatItCannotGoOnFrom) {
   folder_.write("model.json", std::string(kTinyGpt2));
   EXPECT_THAT(refused(train("a", {"--resume", "auto"}), kConfiguration), HasSubstr("model"));
   folder_.write("model.json", kModel);
-  folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": 3})");  // 10 samples so far
-  EXPECT_THAT(refused(train("a", {"--resume", "auto"}), kConfiguration),
-              HasSubstr("divides 10, the samples so far"));
-  folder_.write("ds.json", kConfig);
   // Weights that somebody may want, and nothing to go on from.
   std::filesystem::remove_all(folder_ / "a/checkpoints");
   EXPECT_THAT(refused(train("a", {"--resume", "auto"}), kBadData), HasSubstr("--force"));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "a/final/model.safetensors"));
+}
+
+// An epoch of 21 records, two steps of which had batches of 4.
+TEST_F(Resume, OtherBatches_GoOnAtTheNextSampleAndEndWithTheEpoch) {
+  std::string records;
+  for (int i = 0; i < 21; ++i) records += "{\"text\": \"abc" + std::to_string(i) + "\"}\n";
+  const std::string file = folder_.write("a.jsonl", records);
+  const auto run = [&](const std::string& out, const std::string& batch,
+                       const std::vector<std::string>& length,
+                       const std::vector<std::string>& flags) {
+    std::vector<std::string> words = folder_.train({"--data", file, "--validation", file, "--batch",
+                                                    batch, "--force", "--out", folder_ / out});
+    std::ranges::copy(length, std::ranges::find(words, "--steps"));
+    words.insert(words.end(), flags.begin(), flags.end());
+    const Ended ended = run_zinc(words);
+    ASSERT_EQ(ended.exit_code, 0) << to_string(ended);
+  };
+  const auto last_step = [&](const std::string& out) {
+    const std::string lines = read_whole_file(folder_ / out + "/metrics.jsonl");
+    const size_t begin = lines.rfind('\n', lines.size() - 2);
+    return train::json::parse(lines.substr(begin == std::string::npos ? 0 : begin + 1), "a line")
+        .at("step")
+        .as_int64();
+  };
+  folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": "auto"})");
+  run("a", "4", {"--steps", "2"}, {"--save-every", "2"});
+  const std::string from = folder_ / "a/checkpoints/step-000002";
+  run("b", "1", {"--epochs", "1"}, {"--resume", from});
+  EXPECT_EQ(last_step("b"), 2 + 13);
+  run("b", "8", {"--epochs", "1"}, {"--resume", from});
+  EXPECT_EQ(last_step("b"), 2 + 2);
+  run("b", "1", {"--steps", "5"}, {"--resume", from});
+  EXPECT_EQ(last_step("b"), 5);
+  run("b", "3", {"--steps", "5"}, {"--resume", from});
+  EXPECT_EQ(last_step("b"), 5);
 }
 
 // A run goes on from another's checkpoint in a folder of its own.

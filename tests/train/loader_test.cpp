@@ -187,9 +187,52 @@ TEST_F(LoaderTest, Restore_GoesOnWithTheNextSample) {
 
   EXPECT_EQ(message_of<InvalidArgument>([&] { resumed.restore({.seed = 4, .samples = 24}); }),
             "loader: the state has seed 4, this loader seed 3: their orders differ");
-  EXPECT_EQ(message_of<InvalidArgument>([&] { resumed.restore({.seed = 3, .samples = 25}); }),
-            "loader: the state stands at sample 25, which is no multiple of 1 ranks x micro-batch "
-            "2");
+}
+
+// 21 samples of a run that ends with its first epoch; batches of 4 come first, then others.
+TEST_F(LoaderTest, Restore_AnyBatchGoesOnWithTheNextSampleAndEndsTheEpoch) {
+  const CountingDataset dataset(21);
+  const LoaderOptions options{.micro_batch = 4, .seq_len = 3, .end = 21, .seed = 3};
+  Loader first(dataset, options);
+  std::vector<int64_t> begun;
+  for (int i = 0; i < 2; ++i) {
+    for (const int64_t sample : first_tokens(first.next())) begun.push_back(sample);
+  }
+  for (const int64_t micro_batch : {1, 3, 5, 13, 20}) {
+    for (const int world : {1, 2, 3}) {
+      SCOPED_TRACE(str(micro_batch, " x ", world));
+      std::multiset<int64_t> all(begun.begin(), begun.end());
+      for (int rank = 0; rank < world; ++rank) {
+        LoaderOptions other = options;
+        other.micro_batch = micro_batch;
+        other.rank = rank;
+        other.world = world;
+        Loader loader(dataset, other);
+        loader.restore(first.state());
+        while (loader.state().samples < 21) {
+          const nn::Batch batch = loader.next();
+          const std::vector<int64_t> rows = first_tokens(batch);
+          for (int64_t row = 0; row < batch.num_targets / 3; ++row) {
+            all.insert(rows[static_cast<size_t>(row)]);
+          }
+        }
+        EXPECT_EQ(loader.epoch(), 1.0);
+      }
+      EXPECT_EQ(all.size(), 21U);
+      EXPECT_EQ(std::set<int64_t>(all.begin(), all.end()).size(), 21U);
+    }
+  }
+}
+
+TEST(RunLength, OfARunThatGoesOn_CountsWhatItHasDone) {
+  EXPECT_EQ(length_of_epochs(2.0, 100, 8, 0, 0).steps, steps_of_epochs(2.0, 100, 8));
+  const RunLength smaller = length_of_epochs(1.0, 100, 1, 5, 20);
+  EXPECT_EQ(smaller.steps, 85);
+  EXPECT_EQ(smaller.end, 100);
+  EXPECT_EQ(length_of_epochs(1.0, 100, 16, 5, 20).steps, 10);
+  EXPECT_EQ(length_of_epochs(1.0, 100, 4, 25, 100).steps, 25);
+  EXPECT_EQ(length_of_steps(12, 1, 5, 20).end, 27);
+  EXPECT_EQ(length_of_steps(12, 4, 0, 0).end, 48);
 }
 
 TEST_F(LoaderTest, MoreRanksThanData_NamesTheNumbers) {

@@ -209,10 +209,11 @@ Loader::~Loader() = default;
 
 void Loader::start_reader() {
   reader_ = nullptr;
-  const auto read = [dataset = dataset_, options = options_](int64_t micro_batch) {
-    const int64_t global = micro_batch * options.world + options.rank;
+  const auto read = [dataset = dataset_, options = options_, begin = begin_](int64_t micro_batch) {
+    const int64_t place = micro_batch * options.world + options.rank;
+    const int64_t global = (begin + options.micro_batch - 1) / options.micro_batch + place;
     const std::vector<int64_t> samples =
-        micro_batch_samples(*dataset, options, global * options.micro_batch);
+        micro_batch_samples(*dataset, options, begin + place * options.micro_batch);
     std::vector<RandomKey> keys;
     for (size_t row = 0; row < samples.size(); ++row) {
       keys.push_back(make_random_key(options.seed, Purpose::masking, row,
@@ -241,8 +242,9 @@ nn::Batch Loader::example() const {
 }
 
 LoaderState Loader::state() const {
-  return {.seed = options_.seed,
-          .samples = next_micro_batch_ * options_.world * options_.micro_batch};
+  const int64_t rows = next_micro_batch_ * options_.world * options_.micro_batch;
+  const int64_t rest = options_.end > 0 ? std::max<int64_t>(0, options_.end - begin_) : rows;
+  return {.seed = options_.seed, .samples = begin_ + std::min(rows, rest)};
 }
 
 double Loader::epoch() const {
@@ -252,11 +254,15 @@ double Loader::epoch() const {
 void Loader::restore(const LoaderState& state) {
   require(state.seed == options_.seed, "loader: the state has seed ", state.seed,
           ", this loader seed ", options_.seed, ": their orders differ");
-  const int64_t stride = options_.world * options_.micro_batch;
-  require(state.samples >= 0 && state.samples % stride == 0, "loader: the state stands at sample ",
-          state.samples, ", which is no multiple of ", options_.world, " ranks x micro-batch ",
-          options_.micro_batch);
-  next_micro_batch_ = state.samples / stride;
+  require(state.samples >= 0, "loader: the state stands at sample ", state.samples);
+  begin_ = state.samples;
+  next_micro_batch_ = 0;
+  start_reader();
+}
+
+void Loader::set_end(int64_t samples) {
+  require(samples >= 0, "loader: cannot end at sample ", samples);
+  options_.end = samples;
   start_reader();
 }
 
@@ -270,6 +276,20 @@ int64_t steps_of_epochs(double epochs, int64_t num_samples, int64_t global_batch
   require(global_batch > 0, "loader: steps of ", global_batch, " samples");
   const int64_t samples = samples_of_epochs(epochs, num_samples);
   return (samples + global_batch - 1) / global_batch;
+}
+
+RunLength length_of_epochs(double epochs, int64_t num_samples, int64_t global_batch,
+                           int64_t steps_so_far, int64_t samples_so_far) {
+  require(global_batch > 0, "loader: steps of ", global_batch, " samples");
+  const int64_t end = samples_of_epochs(epochs, num_samples);
+  const int64_t rest = std::max<int64_t>(0, end - samples_so_far);
+  return {.steps = steps_so_far + (rest + global_batch - 1) / global_batch, .end = end};
+}
+
+RunLength length_of_steps(int64_t steps, int64_t global_batch, int64_t steps_so_far,
+                          int64_t samples_so_far) {
+  const int64_t rest = std::max<int64_t>(0, steps - steps_so_far);
+  return {.steps = steps, .end = samples_so_far + rest * global_batch};
 }
 
 EvaluationSet::EvaluationSet(const Dataset& dataset, const EvaluationOptions& options)

@@ -6,7 +6,9 @@
 //   epoch. perm_e is a permutation keyed by (seed, epoch): every sample once per epoch, in a new
 //   order each time. The last third of an epoch and the first third of the next have no sample in
 //   common (of each at most kMostApart samples), so no batch up to that size holds a sample twice.
-// - Micro-batch g takes the samples g B ... g B + B - 1.
+// - Micro-batch g takes the samples g B ... g B + B - 1. In a run that continues with another
+// world,
+//   they are counted from its first sample.
 // - Rank r of W trains in its m-th micro-batch on g = m W + r. With A micro-batches per step, g =
 //   step A W + micro_step W + r.
 //
@@ -60,7 +62,7 @@ struct LoaderOptions {
 // another micro-batch, takes the next sample.
 struct LoaderState {
   uint64_t seed = 0;
-  int64_t samples = 0;  // taken by all ranks together
+  int64_t samples = 0;  // taken by all ranks together, without empty rows behind options.end
 };
 
 // The micro-batch that begins with sample `first` of the run, as dataset indices; at options.end
@@ -89,9 +91,11 @@ class Loader {
   double epoch() const;  // how often the dataset was seen, 0 at the start
   int64_t samples_per_epoch() const { return dataset_->num_samples(); }
   LoaderState state() const;
-  // Goes to `state`. It must have the same seed, and its samples must be a multiple of world x
-  // micro-batch; otherwise throws InvalidArgument.
+  // Goes to `state`, whatever world and micro-batch it was saved with: micro-batches are counted
+  // from its next sample on. Throws InvalidArgument if it has another seed.
   void restore(const LoaderState& state);
+  // Sets options().end. Call before the first next() or restore().
+  void set_end(int64_t samples);
 
   // for (const nn::Batch& batch : loader): calls next() for ever.
   class Iterator {
@@ -119,6 +123,7 @@ class Loader {
 
   const Dataset* dataset_;
   LoaderOptions options_;
+  int64_t begin_ = 0;             // samples of the run before micro-batch 0
   int64_t next_micro_batch_ = 0;  // of this rank: m
   std::unique_ptr<Reader> reader_;
 };
@@ -129,6 +134,19 @@ int64_t samples_of_epochs(double epochs, int64_t num_samples);
 // The number of steps of `global_batch` samples that take these samples. Epochs follow each other
 // without a gap. The last step reaches into the next epoch, or is short with LoaderOptions::end.
 int64_t steps_of_epochs(double epochs, int64_t num_samples, int64_t global_batch);
+
+// The length of a run: its optimizer steps, those before it continued included, and LoaderOptions::
+// end.
+struct RunLength {
+  int64_t steps = 0;
+  int64_t end = 0;
+};
+// Of a run that has done `steps_so_far` steps with `samples_so_far` samples, perhaps of another
+// global batch, and goes on with this one: steps_of_epochs() where it has done none.
+RunLength length_of_epochs(double epochs, int64_t num_samples, int64_t global_batch,
+                           int64_t steps_so_far, int64_t samples_so_far);
+RunLength length_of_steps(int64_t steps, int64_t global_batch, int64_t steps_so_far,
+                          int64_t samples_so_far);
 
 struct EvaluationOptions {
   int64_t batch = 1;         // B
