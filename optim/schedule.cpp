@@ -27,8 +27,7 @@ void check(const ScheduleConfig& config, int64_t warmup, int64_t total) {
     require(value >= 0.0 && std::isfinite(value), name, ": ", what,
             " must be finite and not negative, got ", value);
   };
-  require(warmup >= (is_deepspeed_warmup(config.kind) ? 1 : 0), name,
-          ": warm-up steps must be positive, got ", warmup);
+  require(warmup >= 0, name, ": warm-up steps must not be negative, got ", warmup);
   require(!needs_total(config.kind) || total > 0, name,
           ": the total number of steps is needed and must be positive, got ", total);
   not_negative("min_lr", config.min_lr);

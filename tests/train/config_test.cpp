@@ -67,8 +67,8 @@ TEST(Config, ValuesThatCannotBeUsedTogetherOrAtAll_AreProblems) {
   for (const Row& row : {
            Row{R"("optimizer": {"type": "SGD", "params": {"dampening": 0.5}})",
                "SGD: dampening must lie in [0, 1) and needs a momentum, got 0.5"},
-           Row{R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": 0}})",
-               "WarmupLR: warm-up steps must be positive, got 0"},
+           Row{R"("scheduler": {"type": "WarmupLR", "params": {"warmup_num_steps": -1}})",
+               "scheduler.params.warmup_num_steps must be at least 0, not -1"},
            Row{R"("scheduler": {"type": "StepLR", "params": {"step_size": 9007199254740993}})",
                "scheduler.params.step_size must be at most 1000000000000000, not 9007199254740993"},
            Row{R"("aio": {"block_size": 9223372036854771712})",
@@ -448,6 +448,27 @@ TEST(Config, ALossScaleMayStandInQuotes) {
   EXPECT_FALSE(scale("\"128\"").dynamic);
   EXPECT_EQ(scale("\"128\"").static_scale, 128.0);
   EXPECT_EQ(scale("\"1e3\"").static_scale, 1000.0);
+}
+
+// As transformers fills in its warmup_steps, which is 0 where nobody says more.
+TEST(Config, WarmUpThatIsAuto_IsTheFlagsOrNone) {
+  for (const char* type : {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"}) {
+    const auto steps = [&](const std::string& params, const Overrides& flags) {
+      Overrides all = flags;
+      all.total_steps = 12;
+      return parse(with(str(R"("scheduler": {"type": ")", type, R"(", "params": {)", params,
+                            type == std::string("WarmupLR") ? "" : R"(, "total_num_steps": "auto")",
+                            "}}")),
+                   1, all)
+          .engine.schedule.warmup_steps;
+    };
+    const std::string open = R"("warmup_num_steps": "auto")";
+    EXPECT_EQ(steps(open, {}), 0) << type;
+    EXPECT_EQ(steps(open, {.warmup_steps = 0}), 0) << type;
+    EXPECT_EQ(steps(open, {.warmup_steps = 5}), 5) << type;
+    EXPECT_EQ(steps(R"("warmup_num_steps": 0)", {}), 0) << type;
+    EXPECT_EQ(steps(R"("warmup_type": "log")", {}), std::nullopt) << type;  // DeepSpeed's 1000
+  }
 }
 
 TEST(Config, FlagsThatTheSchedulerIgnores_AreProblems) {

@@ -87,7 +87,9 @@ Rows warmup_rows() {
                             &EngineConfig::schedule, &S::warmup_shape);
   return {
       of({Kind::warmup_lr, Kind::warmup_decay_lr, Kind::warmup_cosine_lr},
-         {warmup_row("warmup_num_steps", Kind::warmup_lr),
+         {warmup_row("warmup_num_steps", Kind::warmup_lr)
+              .when_auto("0, as transformers has it",
+                         [](const Config&, const Overrides&) { return json::Value(0); }),
           works("warmup_type", shape, "shape of the rise")}),
       of({Kind::warmup_lr, Kind::warmup_decay_lr},
          {works("warmup_min_lr", in_schedule(&S::warmup_min_lr), at_least(0),
