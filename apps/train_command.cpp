@@ -655,6 +655,9 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
                   train::format_duration(result.seconds),
                   result.val_loss ? fmt::format(", val loss {:.4f}", *result.val_loss) : "",
                   options.out, result.loaded_best ? ": " + describe_best(result.best) : ""));
+  console.line(
+      fmt::format("steps applied: {}, skipped: {}{}", result.applied, result.steps - result.applied,
+                  result.steps > result.applied ? ", because the gradient was not finite" : ""));
   if (expected.time && result.seconds_per_step > 0.0) {
     console.line(
         fmt::format("step time: measured {:.1f} ms, predicted {:.1f} ms ({:.2f} of measured)",

@@ -154,6 +154,7 @@ TrainResult Trainer::run() {
     if (result_.steps == first_step_ + 1 && options_.started) options_.started();
     if (result_.steps == 1 && before) report(*before);
     const bool all_done = result_.steps == options_.steps;
+    if (all_done) require_progress(metrics);
     result_.stopped = is_told_to_stop() && !all_done;
     // A run that was told to stop has little time: it saves and goes.
     const bool evaluates =
@@ -175,6 +176,7 @@ TrainResult Trainer::run() {
       saved_steps_ = result_.steps;
     }
   }
+  result_.applied = engine_.state().applied;
   result_.stopped_early = result_.steps < options_.steps && best_.is_time_to_stop();
   // A run that goes on from its own end may have been killed before its weights were saved.
   if (result_.steps == first_step_) {
@@ -218,6 +220,35 @@ StepMetrics Trainer::train_step_or_save() {
     }
     throw;
   }
+}
+
+// The scale of the loss does not cure a loss: the next steps would be skipped too.
+void Trainer::require_finite(const zero::StepResult& step) const {
+  if (step.outcome != zero::StepOutcome::skipped_overflow || std::isfinite(step.loss) ||
+      engine_.config().precision.allow_nonfinite_loss) {
+    return;
+  }
+  throw NumericsError(
+      str("step ", step.step, ": the loss is ", std::isnan(step.loss) ? "nan" : str(step.loss),
+          "; no weight was changed by this step. Lower the learning rate, or check "
+          "data and weights for NaN; --allow-nan (allow_nonfinite_loss) goes on all "
+          "the same"));
+}
+
+void Trainer::require_progress(const StepMetrics& last) const {
+  const zero::PrecisionConfig& precision = engine_.config().precision;
+  if (engine_.state().applied > 0 || precision.allow_nonfinite_loss) return;
+  const bool scales = precision.dtype == DType::f16;
+  const std::string cure =
+      !scales ? "lower the learning rate, or check data and weights for NaN"
+      : precision.loss_scale.dynamic
+          ? str("the loss scale fell to ", last.loss_scale,
+                "; lower fp16.initial_scale_power, or take more steps")
+          : str("the static loss scale of ", last.loss_scale,
+                " is too large; lower fp16.loss_scale, or leave it out for a dynamic one");
+  throw NumericsError(str("nothing was learned: all ", result_.steps,
+                          " steps were skipped, because the gradient was not finite (last in ",
+                          last.overflow, "); ", cure));
 }
 
 void Trainer::save_final() {
@@ -266,6 +297,7 @@ StepMetrics Trainer::train_step() {
     samples_ += batch.rows() * engine_.world().data().size();
   });
   engine_.world().context().compute()->synchronize();
+  require_finite(step);
 
   StepMetrics metrics;
   metrics.step = step.step;

@@ -154,7 +154,8 @@ struct TrainerOptions {
 
 struct TrainResult {
   int64_t steps = 0;
-  double loss = 0.0;               // of the last step
+  int64_t applied = 0;  // of those; the others were skipped, for gradients that were not finite
+  double loss = 0.0;    // of the last step
   std::optional<double> val_loss;  // of the last evaluation
   BestSoFar best;
   bool stopped = false;        // options.stop ended it before all steps were done
@@ -176,8 +177,10 @@ class Trainer {
           TrainerOptions options);
 
   // Runs the loop. Collective. A step that throws NumericsError throws on every rank and has
-  // changed no weight. The weights are then saved under the name of the step before, unless they
-  // are saved already or save() fails, and the error is thrown on.
+  // changed no weight; so does one that was skipped and whose loss is not finite. The weights are
+  // then saved under the name of the step before, unless they are saved already or save() fails,
+  // and the error is thrown on. NumericsError too, and nothing more is saved, if the last step is
+  // done and all were skipped. With PrecisionConfig::allow_nonfinite_loss neither is an error.
   TrainResult run();
 
   TrainerState state() const;  // between steps
@@ -189,6 +192,8 @@ class Trainer {
  private:
   StepMetrics train_step();
   StepMetrics train_step_or_save();
+  void require_finite(const zero::StepResult& step) const;
+  void require_progress(const StepMetrics& last) const;
   void save_final();
   void load_best();
   bool is_done() const;

@@ -39,7 +39,8 @@ struct PrecisionConfig {
   // true; f32: default false.
   bool check_overflow = false;
   // A step whose loss is NaN or infinite, and that is not skipped by check_overflow, is an error
-  // with its update withheld. True: it is applied.
+  // with its update withheld. True: it is applied. A train::Trainer makes an error of a skipped
+  // step with such a loss too.
   bool allow_nonfinite_loss = false;
   // Skipped steps in a row after which the engine throws; > 0.
   int64_t max_consecutive_skips = 100;

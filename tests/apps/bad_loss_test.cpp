@@ -38,6 +38,45 @@ TEST(BadLoss, EndsTheRunByName_WithTheWeightsBeforeItOrNone) {
   }
 }
 
+// In 16 bits a gradient that is not finite skips its step. A loss that is not finite ends the run
+// as in f32, and so does a run without a step that changed a weight.
+TEST(BadLoss, OfSkippedSteps_EndsTheRunInEveryDtype) {
+  const TrainingFolder folder;
+  const auto run = [&](const std::string& precision, const std::string& lr,
+                       std::vector<std::string> changes) {
+    folder.write("hot.json", R"({"train_micro_batch_size_per_gpu": 2, "gradient_clipping": 0,
+        "optimizer": {"type": "SGD", "params": {"lr": )" +
+                                 lr + "}}, " + precision + "}");
+    changes.insert(changes.begin(), {"--config", folder / "hot.json", "--steps", "9", "--force"});
+    return run_zinc(folder.train(changes));
+  };
+  for (const std::string precision :
+       {R"("bf16": {"enabled": true})",
+        R"("fp16": {"enabled": true, "initial_scale_power": 1, "hysteresis": 50})"}) {
+    const Ended ended = run(precision, "1e30", {});
+    EXPECT_EQ(ended.exit_code, kBadData) << precision << to_string(ended);
+    EXPECT_THAT(ended.err, HasSubstr(": the loss is ")) << precision;
+    EXPECT_THAT(ended.err, HasSubstr("--allow-nan"));
+    EXPECT_FALSE(std::filesystem::exists(folder.out() + "/final"));
+  }
+  const std::string fixed = R"("fp16": {"enabled": true, "loss_scale": 1e30})";
+  const Ended ended = run(fixed, "1e-3", {});
+  EXPECT_EQ(ended.exit_code, kBadData) << to_string(ended);
+  EXPECT_THAT(ended.err, HasSubstr("nothing was learned: all 9 steps were skipped"));
+  EXPECT_THAT(ended.err, HasSubstr("lower fp16.loss_scale"));
+  EXPECT_FALSE(std::filesystem::exists(folder.out() + "/final"));
+  const Ended falls =
+      run(R"("fp16": {"enabled": true, "initial_scale_power": 30, "hysteresis": 1})", "1e-3", {});
+  EXPECT_EQ(falls.exit_code, kBadData) << to_string(falls);
+  EXPECT_THAT(falls.err, HasSubstr("lower fp16.initial_scale_power, or take more steps"));
+  const Ended learns =
+      run(R"("fp16": {"enabled": true, "initial_scale_power": 24, "hysteresis": 1})", "1e-3",
+          {"--steps", "30"});
+  EXPECT_EQ(learns.exit_code, 0) << to_string(learns);
+  EXPECT_THAT(learns.out, HasSubstr("\nsteps applied: "));
+  EXPECT_THAT(learns.out, HasSubstr(", because the gradient was not finite"));
+}
+
 TEST(BadLoss, IsGoneThroughOnRequest_AndTheSampleChangesNothing) {
   const TrainingFolder folder;
   const Ended ended = run_zinc(exploding(folder, {"--allow-nan", "--eval-every", "3"}));
