@@ -99,6 +99,9 @@ void print_json(const std::string& file, const train::ExampleSettings& settings,
   writer.member("trained", counts.targets).member("longest", counts.longest);
   writer.member("truncated", counts.truncated.count).member("cut_tokens", counts.cut_tokens);
   writer.member("all_masked", counts.all_masked.count).member("damaged", counts.damaged.count);
+  writer.key("unused").begin_object();
+  for (const auto& [name, records] : counts.unused) writer.member(name, records);
+  writer.end_object();
   fmt::print("{}\n", writer.end_object().take());
 }
 

@@ -183,7 +183,7 @@ void set_objective(train::ExampleSettings& settings, const train::ModelConfigFil
         objective.kind == train::Objective::classes_of_tokens ? "classes of tokens" : "batches",
         type));
   }
-  const bool has_answer = !fields.answer.empty() || !fields.labels.empty();
+  const bool has_answer = !fields.answer.empty() || fields.has_seen(fields.labels);
   if (settings.format != train::ChatFormat::plain) {
     throw ConfigError(
         fmt::format("{} reads a text whole, and no chat; leave --chat out, and name "
@@ -231,7 +231,8 @@ std::string describe_settings(const train::ExampleSettings& settings) {
     return words + "; all trained";
   }
   if (!settings.fields.tokens.empty()) {
-    return words + (settings.fields.labels.empty() ? "; all trained" : "; trained by labels");
+    return words + (settings.fields.has_seen(settings.fields.labels) ? "; trained by labels"
+                                                                     : "; all trained");
   }
   const bool offsets =
       settings.mask == train::Mask::offsets || !plain || !settings.fields.messages.empty();
@@ -282,6 +283,14 @@ std::vector<std::string> lines_of(const train::ExampleCounts& counts) {
   if (counts.all_masked.count > 0) {
     lines.push_back(fmt::format("{} have nothing to learn and are left out: {}",
                                 counts.all_masked.count, place_list(counts.all_masked)));
+  }
+  if (!counts.unused.empty()) {
+    std::string fields;
+    for (const auto& [name, records] : counts.unused) {
+      fields += fmt::format("{}{} (of {} {})", fields.empty() ? "" : ", ", name, records,
+                            records == 1 ? "record" : "records");
+    }
+    lines.push_back("fields that are not used: " + fields);
   }
   if (counts.damaged.count > 0) {
     lines.push_back(fmt::format("{} are damaged and left out; the first: {}", counts.damaged.count,

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -67,18 +68,32 @@ TEST(FieldMap, UnknownFields_AreNamed) {
               HasSubstr("r.jsonl:7: the fields \"frage\", \"antwort\" are none"));
 }
 
-TEST(FieldMap, RecordOfAnotherKind_IsNamed) {
-  const auto place = [](Record record, const char* where) {
-    record.place = where;
-    return record;
-  };
-  const std::vector<Record> records{
-      place(record_of(R"({"question": "", "answer": ""})"), "r.jsonl:1"),
-      place(record_of(R"({"question": "", "answer": ""})"), "r.jsonl:2"),
-      place(record_of(R"({"prompt": "", "completion": ""})"), "r.jsonl:3")};
+TEST(FieldMap, RecordsOfTwoKinds_NameTheOneThatDiffers) {
+  std::vector<Record> records{record_of(R"({"question": "", "answer": ""})"),
+                              record_of(R"({"prompt": "", "completion": ""})")};
+  records[1].place = "r.jsonl:8";
   EXPECT_THAT(message_of<DataError>([&] { find_fields(records); }),
-              HasSubstr("r.jsonl:3: the fields \"prompt\", \"completion\" are others than those of "
-                        "r.jsonl:1, \"question\", \"answer\""));
+              HasSubstr("r.jsonl:8: the fields \"prompt\", \"completion\" are of another kind of "
+                        "record than those before it, which have \"question\", \"answer\""));
+}
+
+// Fields that none of the first records has are known all the same.
+TEST(FieldMap, OptionalFields_CountInLaterRecordsToo) {
+  const std::vector<Record> records{record_of(R"({"instruction": "q", "output": "a"})")};
+  const FieldMap fields = find_fields(records);
+  EXPECT_EQ(fields.describe(), "prompt=instruction, answer=output");
+  const ByteTokenizer bytes;
+  const ExampleMaker maker(&bytes, {.fields = fields, .max_tokens = 99});
+  EXPECT_EQ(joined(maker.render(
+                record_of(R"({"instruction": "q", "input": "i", "system": "s", "output": "a"})"))),
+            "s\nq\ni\na");
+  const std::vector<Record> ids{record_of(R"({"input_ids": [5, 6, 7]})")};
+  const ExampleMaker of_ids(nullptr,
+                            {.fields = find_fields(ids), .max_tokens = 99, .vocabulary_size = 99});
+  EXPECT_THAT(of_ids.make(ids.front()).trained, ElementsAre(1, 1, 1));
+  EXPECT_THAT(
+      of_ids.make(record_of(R"({"input_ids": [5, 6, 7], "labels": [-100, -100, 7]})")).trained,
+      ElementsAre(0, 0, 1));
 }
 
 TEST(FieldMap, OptionIsRead) {
@@ -155,6 +170,46 @@ TEST(ChatFormat, BadMessages_AreNamedWithTheirPlace) {
   EXPECT_THAT(problem("{}"), HasSubstr("expected an array"));
   EXPECT_THAT(message_of<ConfigError>([] { parse_chat_format("llama"); }),
               HasSubstr("llama3, chatml"));
+}
+
+TEST(ChatFormat, SwitchesOfAMessage_KeepItFromBeingTrained) {
+  const auto trained = [](const std::string& more, ChatFormat format) {
+    const std::vector<Message> messages = read_messages(json::parse(
+        R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "bad", )" + more +
+            R"(}, {"role": "user", "content": "r"}, {"role": "assistant", "content": "good"}])",
+        "r"));
+    std::string text;
+    for (const TextSpan& span : render_chat(format, messages, "here")) {
+      if (span.trained) text += span.text;
+    }
+    return text;
+  };
+  for (const char* off :
+       {R"("weight": 0)", R"("weight": 0.0)", R"("train": false)", R"("loss": false)"}) {
+    EXPECT_EQ(trained(off, ChatFormat::chatml), "good<|im_end|>") << off;
+    EXPECT_EQ(trained(off, ChatFormat::mistral), "good</s>") << off;
+  }
+  EXPECT_EQ(trained(R"("weight": 1, "train": true, "loss": null)", ChatFormat::chatml),
+            "bad<|im_end|>good<|im_end|>");
+  EXPECT_THAT(message_of<DataError>([&] { trained(R"("weight": 0.5)", ChatFormat::chatml); }),
+              HasSubstr("\"weight\" of a message is 0 or 1"));
+}
+
+TEST(ChatFormat, CallsOfTools_AreRefused) {
+  const auto problem = [](const std::string& more) {
+    return message_of<DataError>([&] {
+      read_messages(json::parse(
+          R"([{"role": "user", "content": "q"}, {"role": "assistant", )" + more + "}]", "r"));
+    });
+  };
+  EXPECT_THAT(problem(R"("content": "", "tool_calls": [{"function": {}}])"),
+              HasSubstr("a message has \"tool_calls\", which no chat format of zinc writes"));
+  EXPECT_THAT(problem(R"("content": null, "function_call": {"name": "f"})"),
+              HasSubstr("\"function_call\""));
+  EXPECT_EQ(read_messages(
+                json::parse(R"([{"role": "assistant", "content": "a", "tool_calls": []}])", "r"))
+                .size(),
+            1U);
 }
 
 TEST(ChatFormat, TokenizersTellTheirs) {
@@ -249,6 +304,48 @@ TEST(ExampleMaker, PromptsWithInputAndSystem) {
   EXPECT_EQ(text(R"({"p": "P", "i": "", "a": true})", ChatFormat::plain), "P\ntrue");
   EXPECT_EQ(text(R"({"p": "P", "i": null, "a": "A", "s": "S"})", ChatFormat::chatglm3),
             "[gMASK]sop<|system|>\n S<|user|>\n P<|assistant|>\n A");
+}
+
+TEST(ExampleMaker, SystemBesideMessages_StandsFirst) {
+  const std::vector<Record> records{record_of(
+      R"({"system": "S", "messages": [{"role": "user", "content": "q"},
+          {"role": "assistant", "content": "a"}]})")};
+  const ByteTokenizer bytes;
+  const ExampleMaker maker(&bytes, {.fields = find_fields(records), .max_tokens = 99});
+  EXPECT_EQ(joined(maker.render(records.front())), "S\nq\na");
+  EXPECT_THAT(maker.unused_fields(records.front()), ElementsAre());
+  const char* two = R"({"system": "S", "messages": [{"role": "system", "content": ")";
+  const char* rest = R"("}, {"role": "assistant", "content": "a"}]})";
+  EXPECT_EQ(joined(maker.render(record_of(str(two, "S", rest)))), "S\na");
+  EXPECT_THAT(message_of<DataError>([&] { maker.render(record_of(str(two, "T", rest))); }),
+              HasSubstr("are two system messages; keep one"));
+}
+
+TEST(ExampleMaker, MasksBesideTokens_LeaveOutAndKeepFromTraining) {
+  const ExampleSettings settings{
+      .fields = {.tokens = "input_ids", .labels = "labels", .by_looking = true},
+      .max_tokens = 99,
+      .vocabulary_size = 99};
+  const ExampleMaker maker(nullptr, settings);
+  const auto make = [&](const std::string& more) {
+    return maker.make(record_of(R"({"input_ids": [0, 0, 1, 2, 3], )" + more + "}"));
+  };
+  const Example padded = make(
+      R"("attention_mask": [0, 0, 1, 1, 1], "position_ids": [1, 1, 0, 1, 2],
+         "labels": [-100, -100, -100, 2, 3])");
+  EXPECT_THAT(padded.tokens, ElementsAre(1, 2, 3));
+  EXPECT_THAT(padded.trained, ElementsAre(0, 1, 1));
+  for (const char* name : {"completion_mask", "loss_mask", "assistant_masks", "assistant_mask"}) {
+    const Example masked = make(str('"', name, "\": [0, 0, 0, 1, true]"));
+    EXPECT_THAT(masked.trained, ElementsAre(0, 0, 0, 1, 1)) << name;
+  }
+  const auto problem = [&](const std::string& more) {
+    return message_of<DataError>([&] { make(more); });
+  };
+  EXPECT_THAT(problem(R"("attention_mask": [1])"), HasSubstr("has 1 values, but there are 5"));
+  EXPECT_THAT(problem(R"("loss_mask": [0, 0, 0, 2, 1])"), HasSubstr("is 0 or 1, not 2"));
+  EXPECT_THAT(problem(R"("position_ids": [0, 1, 0, 1, 2])"),
+              HasSubstr("token 2 stands at position 0"));
 }
 
 TEST(ExampleMaker, TextIsTrainedWhole) {
@@ -478,6 +575,25 @@ TEST_F(MakeExamples, DamagedRecords_UpToALimit) {
   EXPECT_EQ(counts.damaged.count, 2);
   EXPECT_EQ(counts.records, 4);
   EXPECT_THAT(taken_, ElementsAre("1\n1", "3\n2"));
+}
+
+TEST_F(MakeExamples, FieldsThatAreNotUsed_AreCounted) {
+  const ExampleCounts counts = make(
+      "{\"p\": \"a\", \"a\": \"1\", \"context\": \"c\", \"id\": null, \"empty\": []}\n"
+      "{\"p\": \"a\", \"a\": \"1\", \"context\": \"c\", \"history\": [[1]]}\n",
+      {});
+  EXPECT_EQ(counts.unused, (std::map<std::string, int64_t>{{"context", 2}, {"history", 1}}));
+  const std::vector<Record> records{record_of(
+      R"({"messages": [{"role": "assistant", "reasoning_content": "think", "content": "a"}]})")};
+  const ByteTokenizer bytes;
+  const ExampleMaker maker(&bytes, {.fields = find_fields(records), .max_tokens = 99});
+  EXPECT_THAT(maker.unused_fields(records.front()), ElementsAre("messages.reasoning_content"));
+}
+
+TEST_F(MakeExamples, AnArrayInAFileOfLines_IsNamed) {
+  EXPECT_THAT(message_of<DataError>([&] { make("[{\"p\": \"a\", \"a\": \"1\"},\n", {}); }),
+              HasSubstr("a.jsonl:1: a record is an object with named fields, not an array; a file "
+                        "that is one JSON array has a name that ends in .json"));
 }
 
 class MakeExamplesSlow : public MakeExamples {};

@@ -72,7 +72,7 @@ TEST_F(Records, JsonLines_BehindDamageTheNextRecordIsRead) {
 
 TEST_F(Records, JsonLines_SayWhatStandsInTheirPlace) {
   EXPECT_THAT(problem("a.jsonl", "[{\"x\": 1},\n{\"x\": 2}]\n"),
-              HasSubstr("a.jsonl:1: the line begins an array"));
+              HasSubstr("a record is an object with named fields, not an array"));
   EXPECT_THAT(problem("a.jsonl", "{\"x\": NaN}\n"), HasSubstr("JSON has no NaN"));
   EXPECT_THAT(problem("a.jsonl", "{\"x\": [-Infinity]}\n"), HasSubstr("JSON has no NaN"));
   EXPECT_THAT(problem("a.jsonl", "{\"x\": 1}\n\xef\xbb\xbf{\"x\": 1}\n"),

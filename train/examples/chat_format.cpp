@@ -62,7 +62,30 @@ class Spans {
   std::vector<TextSpan> made_;
 };
 
-bool is_trained(const Message& message) { return message.speaker == Speaker::assistant; }
+bool is_trained(const Message& message) {
+  return message.speaker == Speaker::assistant && message.trained;
+}
+
+constexpr std::array<std::string_view, 2> kCalls{"tool_calls", "function_call"};
+constexpr std::array<std::string_view, 3> kSwitches{"weight", "train", "loss"};
+
+// By the item's switches, each of which is 0, 1, false or true.
+bool learns(const json::Value& item) {
+  bool learned = true;
+  for (const std::string_view key : kSwitches) {
+    const json::Value* value = item.find(key);
+    if (value == nullptr || value->is_null()) continue;
+    const double weight =
+        value->is_bool() ? static_cast<double>(value->as_bool()) : value->as_double();
+    if (weight != 0.0 && weight != 1.0) {
+      value->fail(str("\"", key,
+                      "\" of a message is 0 or 1 (false or true): zinc learns what is "
+                      "said or leaves it out"));
+    }
+    learned = learned && weight == 1.0;
+  }
+  return learned;
+}
 
 void render_llama3(std::span<const Message> messages, Spans& spans) {
   spans.add("<|begin_of_text|>");
@@ -105,7 +128,7 @@ void render_mistral(std::span<const Message> messages, std::string_view place, S
                           "system message at most"));
     }
     if (turn == Speaker::assistant) {
-      spans.add(message.text + "</s>", true);
+      spans.add(message.text + "</s>", is_trained(message));
     } else {
       spans.add(str("[INST] ", i == 0 ? before : "", message.text, " [/INST]"));
     }
@@ -148,14 +171,41 @@ ChatFormat parse_chat_format(const std::string& name) {
 std::vector<Message> read_messages(const json::Value& list) {
   std::vector<Message> messages;
   for (const json::Value& item : list.as_array()) {
+    for (const std::string_view key : kCalls) {
+      const json::Value* calls = item.find(key);
+      if (calls == nullptr || is_empty(*calls)) continue;
+      calls->fail(str("a message has \"", key,
+                      "\", which no chat format of zinc writes: put the "
+                      "call into its text as the model is to write it"));
+    }
     const bool short_names = item.find("from") != nullptr && item.find("role") == nullptr;
     messages.push_back({.speaker = speaker_of(item.at(short_names ? "from" : "role")),
-                        .text = item.at(short_names ? "value" : "content").as_string()});
+                        .text = item.at(short_names ? "value" : "content").as_string(),
+                        .trained = learns(item)});
   }
-  if (std::ranges::none_of(messages, is_trained)) {
+  const auto is_assistant = [](const Message& m) { return m.speaker == Speaker::assistant; };
+  if (std::ranges::none_of(messages, is_assistant)) {
     list.fail("the assistant says nothing here: there is nothing to learn");
   }
   return messages;
+}
+
+std::vector<std::string> unused_keys(const json::Value& list) {
+  std::vector<std::string> keys;
+  for (const json::Value& item : list.as_array()) {
+    const bool short_names = item.find("from") != nullptr && item.find("role") == nullptr;
+    for (const json::Member& member : item.as_object()) {
+      const std::string& key = member.key;
+      const bool is_used =
+          short_names ? key == "from" || key == "value" : key == "role" || key == "content";
+      if (is_used || is_empty(member.value) || std::ranges::count(kSwitches, key) > 0 ||
+          std::ranges::count(keys, key) > 0) {
+        continue;
+      }
+      keys.push_back(key);
+    }
+  }
+  return keys;
 }
 
 std::vector<TextSpan> render_chat(ChatFormat format, std::span<const Message> messages,

@@ -29,6 +29,7 @@ enum class Speaker : uint8_t { system, user, assistant };
 struct Message {
   Speaker speaker = Speaker::user;
   std::string text;
+  bool trained = true;  // what the assistant says
 };
 
 // Part of a text, and whether a model is to learn it.
@@ -44,9 +45,12 @@ std::string_view name_of(ChatFormat format);
 ChatFormat parse_chat_format(const std::string& name);
 
 // A list of {"role": ..., "content": ...} or {"from": ..., "value": ...}. Roles: system; user or
-// human; assistant, gpt, chatgpt, bot or model. DataError with its place for anything else, and for
-// a list without an assistant.
+// human; assistant, gpt, chatgpt, bot or model. "weight": 0, "train": false and "loss": false keep
+// what the assistant says from being trained. DataError with its place for anything else, for
+// calls of tools, which no format writes, and for a list without an assistant.
 std::vector<Message> read_messages(const json::Value& list);
+// The other keys of its items that hold something: "reasoning_content".
+std::vector<std::string> unused_keys(const json::Value& list);
 
 // What the assistant says is trained, with the token that ends it. DataError with `place` where the
 // format cannot say it: mistral has the user and the assistant in turns.

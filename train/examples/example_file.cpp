@@ -68,11 +68,13 @@ std::string recipe_of(const std::string& path, const Tokenizer* tokenizer,
                       const ExampleSettings& settings, const ExampleFileOptions& options) {
   const int64_t size = InputFile::open(path).size();
   json::Writer writer(2);
-  writer.begin_object().member("format", 1).member("file", fs::canonical(path).string());
+  writer.begin_object().member("format", 2).member("file", fs::canonical(path).string());
   writer.member("bytes", size);
   writer.member("time", static_cast<int64_t>(fs::last_write_time(path).time_since_epoch().count()));
   writer.member("tokenizer", tokenizer_check(tokenizer, options.tokenizer_folder));
-  writer.member("fields", settings.fields.describe()).member("chat", name_of(settings.format));
+  writer.member("fields", settings.fields.describe());
+  writer.member("found_by_looking", settings.fields.by_looking)
+      .member("chat", name_of(settings.format));
   const PromptPattern& pattern = settings.pattern;
   writer.key("pattern").begin_array().value(pattern.before).value(pattern.between);
   writer.value(pattern.behind).end_array().member("mask", name_of(settings.mask));
@@ -109,12 +111,19 @@ std::string made_text(const std::string& recipe, const ExampleCounts& counts) {
   write_places(writer, "truncated", counts.truncated);
   write_places(writer, "all_masked", counts.all_masked);
   write_places(writer, "damaged", counts.damaged);
+  writer.key("unused").begin_object();
+  for (const auto& [name, records] : counts.unused) writer.member(name, records);
+  writer.end_object();
   return writer.end_object().take() + "\n";
 }
 
 json::Value read_made(const std::string& folder) { return json::parse_file(folder + "/made.json"); }
 
 ExampleCounts counts_in(const json::Value& made) {
+  std::map<std::string, int64_t> unused;
+  for (const json::Member& member : made.at("unused").as_object()) {
+    unused[member.key] = member.value.as_int64(0);
+  }
   return {.records = made.at("records").as_int64(0),
           .examples = made.at("examples").as_int64(0),
           .tokens = made.at("tokens").as_int64(0),
@@ -123,7 +132,8 @@ ExampleCounts counts_in(const json::Value& made) {
           .truncated = read_places(made.at("truncated")),
           .cut_tokens = made.at("cut_tokens").as_int64(0),
           .all_masked = read_places(made.at("all_masked")),
-          .damaged = read_places(made.at("damaged"))};
+          .damaged = read_places(made.at("damaged")),
+          .unused = std::move(unused)};
 }
 
 std::string folder_for(const std::string& path, const std::string& recipe,

@@ -1,6 +1,7 @@
 #include "train/examples/example_maker.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <utility>
 
@@ -8,6 +9,13 @@
 #include "nn/batch.h"
 
 namespace zinc::train {
+namespace {
+
+constexpr std::string_view kAttentionMask = "attention_mask", kPositions = "position_ids";
+constexpr std::array<std::string_view, 4> kLossMasks{"completion_mask", "loss_mask",
+                                                     "assistant_masks", "assistant_mask"};
+
+}  // namespace
 
 std::string_view name_of(Mask mask) {
   switch (mask) {
@@ -95,11 +103,22 @@ std::string ExampleMaker::prompt_of(const Record& record) const {
 // Of a record of messages, or of a prompt with its answer.
 std::vector<Message> ExampleMaker::messages_of(const Record& record) const {
   const FieldMap& fields = settings_.fields;
-  if (!fields.messages.empty()) return read_messages(require_field(record, fields.messages));
   std::vector<Message> messages;
   const json::Value* system = fields.system.empty() ? nullptr : record.fields.find(fields.system);
   const std::string said = system == nullptr ? "" : text_of(*system);
   if (!said.empty()) messages.push_back({Speaker::system, said});
+  if (!fields.messages.empty()) {
+    const std::vector<Message> chat = read_messages(require_field(record, fields.messages));
+    if (!messages.empty() && chat.front().speaker == Speaker::system) {
+      if (chat.front().text != said) {
+        throw DataError(str(record.place, ": the field \"", fields.system,
+                            "\" and the first message are two system messages; keep one"));
+      }
+      messages.clear();
+    }
+    messages.insert(messages.end(), chat.begin(), chat.end());
+    return messages;
+  }
   messages.push_back({Speaker::user, prompt_of(record)});
   messages.push_back({Speaker::assistant, text_of(require_field(record, fields.answer))});
   return messages;
@@ -166,7 +185,8 @@ Example ExampleMaker::with_labels_apart(const Record& record) const {
   if (fields.tokens.empty()) {
     source.tokens = encode_prompt(render(record).front().text);
   } else {
-    source.tokens = ids_of(require_field(record, fields.tokens), record, "token");
+    std::vector<size_t> kept;
+    source.tokens = attended_ids(record, kept);
   }
   const json::Value& answer =
       require_field(record, fields.tokens.empty() ? fields.answer : fields.labels);
@@ -217,7 +237,8 @@ Example ExampleMaker::to_be_guessed(const Record& record) const {
   if (fields.tokens.empty()) {
     example.tokens = encode(text_of(require_field(record, fields.text)));
   } else {
-    example.tokens = ids_of(require_field(record, fields.tokens), record, "token");
+    std::vector<size_t> kept;
+    example.tokens = attended_ids(record, kept);
   }
   for (const int32_t token : example.tokens) {
     example.trained.push_back(tokenizer_->is_special(token) ? 0 : 1);
@@ -346,18 +367,70 @@ std::vector<int32_t> ExampleMaker::ids_of(const json::Value& values, const Recor
   return ids;
 }
 
-Example ExampleMaker::from_ids(const Record& record) const {
-  Example example{.tokens = ids_of(require_field(record, settings_.fields.tokens), record, "token"),
-                  .trained = {}};
-  example.trained.assign(example.tokens.size(), 1);
-  if (!settings_.fields.labels.empty() && settings_.mask != Mask::none) {
-    const json::Value& labels = require_field(record, settings_.fields.labels);
-    if (labels.size() != example.tokens.size()) {
-      labels.fail(
-          str("there are ", labels.size(), " labels, but ", example.tokens.size(), " tokens"));
+std::vector<bool> ExampleMaker::marks_of(const Record& record, std::string_view name) const {
+  std::vector<bool> marks;
+  const json::Value* values = record.fields.find(name);
+  if (values == nullptr || values->is_null()) return marks;
+  const size_t tokens = require_field(record, settings_.fields.tokens).size();
+  if (values->size() != tokens) {
+    values->fail(
+        str("\"", name, "\" has ", values->size(), " values, but there are ", tokens, " tokens"));
+  }
+  for (const json::Value& value : values->as_array()) {
+    const int64_t mark = value.is_bool() ? int64_t{value.as_bool()} : value.as_int64();
+    if (mark != 0 && mark != 1) {
+      value.fail(str("a value of \"", name, "\" is 0 or 1, not ", mark));
     }
-    for (size_t i = 0; i < labels.size(); ++i) {
-      const json::Value& label = labels.at(i);
+    marks.push_back(mark == 1);
+  }
+  return marks;
+}
+
+std::vector<int32_t> ExampleMaker::attended_ids(const Record& record,
+                                                std::vector<size_t>& kept) const {
+  const std::vector<int32_t> all =
+      ids_of(require_field(record, settings_.fields.tokens), record, "token");
+  const std::vector<bool> attended = marks_of(record, kAttentionMask);
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (!attended.empty() && !attended[i]) continue;
+    kept.push_back(i);
+    ids.push_back(all[i]);
+  }
+  const json::Value* positions = record.fields.find(kPositions);
+  if (positions == nullptr || positions->is_null()) return ids;
+  if (positions->size() != all.size()) {
+    positions->fail(
+        str("there are ", positions->size(), " position_ids, but ", all.size(), " tokens"));
+  }
+  for (size_t i = 0; i < kept.size(); ++i) {
+    if (positions->at(kept[i]).as_int64() == static_cast<int64_t>(i)) continue;
+    positions->at(kept[i]).fail(
+        str("token ", i, " stands at position ", positions->at(kept[i]).as_int64(),
+            ": zinc counts the tokens of a record from 0. Leave position_ids out, and give each "
+            "text a record of its own (--pack joins them)"));
+  }
+  return ids;
+}
+
+Example ExampleMaker::from_ids(const Record& record) const {
+  const FieldMap& fields = settings_.fields;
+  std::vector<size_t> kept;
+  Example example{.tokens = attended_ids(record, kept), .trained = {}};
+  example.trained.assign(example.tokens.size(), 1);
+  const bool masks = settings_.mask != Mask::none;
+  const json::Value* labels = nullptr;
+  if (masks && !fields.labels.empty()) {
+    labels = fields.by_looking ? record.fields.find(fields.labels)
+                               : &require_field(record, fields.labels);
+  }
+  if (labels != nullptr && !labels->is_null()) {
+    const size_t tokens = require_field(record, fields.tokens).size();
+    if (labels->size() != tokens) {
+      labels->fail(str("there are ", labels->size(), " labels, but ", tokens, " tokens"));
+    }
+    for (size_t i = 0; i < kept.size(); ++i) {
+      const json::Value& label = labels->at(kept[i]);
       if (label.as_int64() == nn::kIgnoredLabel) {
         example.trained[i] = 0;
       } else if (id_of(label, record, "label") != example.tokens[i]) {
@@ -366,8 +439,38 @@ Example ExampleMaker::from_ids(const Record& record) const {
       }
     }
   }
+  for (const std::string_view name : kLossMasks) {
+    const std::vector<bool> learned = masks ? marks_of(record, name) : std::vector<bool>{};
+    for (size_t i = 0; i < kept.size() && !learned.empty(); ++i) {
+      if (!learned[kept[i]]) example.trained[i] = 0;
+    }
+  }
   cut(0, example);
   return example;
+}
+
+std::vector<std::string> ExampleMaker::unused_fields(const Record& record) const {
+  const FieldMap& fields = settings_.fields;
+  const bool of_ids = !fields.tokens.empty();
+  const bool of_tokens = of_ids && settings_.labels == LabelsOf::tokens;
+  const bool masks = of_tokens && settings_.mask != Mask::none;
+  std::vector<std::string> unused;
+  for (const json::Member& member : record.fields.as_object()) {
+    const std::string& name = member.key;
+    const bool is_part = name == fields.messages || name == fields.system ||
+                         name == fields.prompt || name == fields.input || name == fields.answer ||
+                         name == fields.text || name == fields.tokens ||
+                         (name == fields.labels && settings_.labels != LabelsOf::masked &&
+                          (masks || settings_.labels != LabelsOf::tokens));
+    const bool is_beside = (of_ids && (name == kAttentionMask || name == kPositions)) ||
+                           (masks && std::ranges::count(kLossMasks, name) > 0);
+    if (!is_part && !is_beside && !is_empty(member.value)) unused.push_back(name);
+  }
+  if (fields.messages.empty()) return unused;
+  for (const std::string& key : unused_keys(require_field(record, fields.messages))) {
+    unused.push_back(str(fields.messages, ".", key));
+  }
+  return unused;
 }
 
 }  // namespace zinc::train

@@ -27,6 +27,10 @@
 // With tokens to guess (LabelsOf::masked) the tokens are those of the text, with the tokenizer's
 // special tokens. The model learns the tokens that a batch hides: any but special ones.
 //
+// Beside token ids, "attention_mask" leaves out the tokens that have 0. "completion_mask",
+// "loss_mask", "assistant_masks" and "assistant_mask" keep tokens that have 0 from being trained,
+// as labels of -100 do. "position_ids" must count the tokens that are left from 0.
+//
 // Offsets count along the text of the tokens. If a tokenizer changes the text (lower case, normal
 // forms), trained text and other text are encoded separately instead.
 #pragma once
@@ -90,6 +94,9 @@ class ExampleMaker {
   // missing or of another kind, for ids outside the vocabulary, and for labels that are neither
   // -100 nor the token itself.
   Example make(const Record& record) const;
+  // The fields of a record that hold something and are not used; of messages as
+  // "messages.reasoning_content".
+  std::vector<std::string> unused_fields(const Record& record) const;
   // The text of a record in parts; empty where it holds token ids.
   std::vector<TextSpan> render(const Record& record) const;
 
@@ -108,6 +115,11 @@ class ExampleMaker {
   // The class that a field of a record names.
   int32_t class_of(const json::Value& value, const Record& record) const;
   Example from_ids(const Record& record) const;
+  // Of a list beside the tokens: which of them are 1; empty: the record has no such list. DataError
+  // where the list has another length, or other values than 0 and 1.
+  std::vector<bool> marks_of(const Record& record, std::string_view name) const;
+  // The tokens of a record without those that its attention mask hides. `kept`: their places.
+  std::vector<int32_t> attended_ids(const Record& record, std::vector<size_t>& kept) const;
   int32_t id_of(const json::Value& value, const Record& record, std::string_view what) const;
   // Labels that are ignored are left out.
   std::vector<int32_t> ids_of(const json::Value& values, const Record& record,

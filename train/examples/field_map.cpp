@@ -32,8 +32,8 @@ struct FieldShape {
 
 const std::vector<FieldShape>& shapes() {
   static const std::vector<FieldShape> kShapes{
-      {{.messages = "messages"}},
-      {{.messages = "conversations"}},
+      {{.messages = "messages"}, {.system = "system"}},
+      {{.messages = "conversations"}, {.system = "system"}},
       {{.tokens = "input_ids"}, {.labels = "labels"}},
       {{.prompt = "instruction", .answer = "output"}, {.system = "system", .input = "input"}},
       {{.prompt = "prompt", .answer = "completion"}, {.system = "system"}},
@@ -76,55 +76,58 @@ std::string list_shapes() {
   return list;
 }
 
+// The first that all of them have; null: none.
+const FieldShape* shape_of(std::span<const Record> records) {
+  for (const FieldShape& shape : shapes()) {
+    const auto fits = [&](const Record& record) {
+      return std::ranges::all_of(
+          kParts, [&](const Part& part) { return has(record, shape.required.*part.field); });
+    };
+    if (std::ranges::all_of(records, fits)) return &shape;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::string FieldMap::describe() const {
   std::string words;
   for (const Part& part : kParts) {
     const std::string& name = this->*part.field;
-    if (!name.empty()) words += str(words.empty() ? "" : ", ", part.name, "=", name);
+    if (has_seen(name)) words += str(words.empty() ? "" : ", ", part.name, "=", name);
   }
   return words;
 }
 
+bool FieldMap::has_seen(const std::string& name) const {
+  return !name.empty() && std::ranges::find(unseen, name) == unseen.end();
+}
+
 FieldMap find_fields(std::span<const Record> records) {
   require(!records.empty(), "find_fields: there are no records");
-  for (const FieldShape& shape : shapes()) {
-    const auto fits = [&](const Record& record) {
-      return std::ranges::all_of(
-          kParts, [&](const Part& part) { return has(record, shape.required.*part.field); });
-    };
-    if (!std::ranges::all_of(records, fits)) continue;
-    FieldMap found = shape.required;
-    for (const Part& part : kParts) {
-      const std::string& name = shape.optional.*part.field;
-      const auto there = [&](const Record& record) { return has(record, name); };
-      if (!name.empty() && std::ranges::any_of(records, there)) found.*part.field = name;
-    }
-    return found;
+  const FieldShape* shape = shape_of(records);
+  if (shape == nullptr) {
+    size_t other = 0;
+    while (shape_of(records.first(other + 1)) != nullptr) ++other;
+    throw DataError(
+        other == 0
+            ? str(records.front().place, ": the fields ", names_of(records.front()),
+                  " are none of the known sets (", list_shapes(),
+                  "); say which is what, as in --fields prompt=NAME,answer=NAME, or text=NAME")
+            : str(records[other].place, ": the fields ", names_of(records[other]),
+                  " are of another kind of record than those before it, which have ",
+                  names_of(records[other - 1]), "; give a file for each kind"));
   }
-  const auto other = std::ranges::find_if(
-      records, [&](const Record& record) { return names_of(record) != names_of(records.front()); });
-  const bool is_known_alone = records.size() > 1 && [&] {
-    try {
-      find_fields(records.first(1));
-      return true;
-    } catch (const DataError&) {
-      return false;
-    }
-  }();
-  if (is_known_alone && other != records.end()) {
-    throw DataError(str(other->place, ": the fields ", names_of(*other),
-                        " are others than those "
-                        "of ",
-                        records.front().place, ", ", names_of(records.front()),
-                        ": records of one file are of one kind; put these into a file of their own "
-                        "(--data takes several)"));
+  FieldMap found = shape->required;
+  found.by_looking = true;
+  for (const Part& part : kParts) {
+    const std::string& name = shape->optional.*part.field;
+    if (name.empty()) continue;
+    found.*part.field = name;
+    const auto there = [&](const Record& record) { return has(record, name); };
+    if (std::ranges::none_of(records, there)) found.unseen.push_back(name);
   }
-  throw DataError(str(records.front().place, ": the fields ", names_of(records.front()),
-                      " are none of the known sets (", list_shapes(),
-                      "); say which is what, as in --fields prompt=NAME,answer=NAME, or "
-                      "text=NAME"));
+  return found;
 }
 
 FieldMap parse_fields(std::string_view text) {

@@ -18,6 +18,7 @@ constexpr size_t kBlockRecords = 8192;
 struct Outcome {
   Record record{};
   Example example{};
+  std::vector<std::string> unused{};
   std::optional<std::string> problem{};  // of a damaged record
 };
 
@@ -26,6 +27,7 @@ Outcome make_one(const RecordReader& reader, const ExampleMaker& maker, const Ra
   try {
     outcome.record = reader.parse(raw);
     outcome.example = maker.make(outcome.record);
+    outcome.unused = maker.unused_fields(outcome.record);
   } catch (const DataError& error) {
     outcome.problem = error.what();
   }
@@ -84,6 +86,10 @@ class Making {
 
   void count(const Outcome& outcome) {
     const Example& example = outcome.example;
+    for (const std::string& name : outcome.unused) {
+      const bool has_room = counts_.unused.size() < kMaxUnusedFields;
+      if (has_room || counts_.unused.contains(name)) ++counts_.unused[name];
+    }
     if (example.cut_tokens > 0) {
       counts_.truncated.add(outcome.record.place);
       counts_.cut_tokens += example.cut_tokens;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ namespace zinc::train {
 inline constexpr int64_t kRecordsToLookAt = 16;
 // Places that a count remembers.
 inline constexpr size_t kMaxPlaces = 3;
+inline constexpr size_t kMaxUnusedFields = 64;
 
 // So many, and where the first of them are.
 struct CountedPlaces {
@@ -38,6 +40,8 @@ struct ExampleCounts {
   int64_t cut_tokens = 0;      // that the truncated ones lost
   CountedPlaces all_masked{};  // nothing to learn: left out
   CountedPlaces damaged{};     // left out
+  // Fields that are not used, with how many records have them: at most kMaxUnusedFields names.
+  std::map<std::string, int64_t> unused{};
 };
 
 struct MakeOptions {

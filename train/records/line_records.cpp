@@ -26,20 +26,15 @@ bool LineRecords::next(RawRecord& raw) {
   return false;
 }
 
-Record LineRecords::parse_line(const RawRecord& raw) const {
-  const bool begins_array = raw.text[raw.text.find_first_not_of(" \t")] == '[';
-  try {
-    return parse_json_record(path(), raw);
-  } catch (const DataError&) {
-    if (!begins_array || raw.text.ends_with(']')) throw;
-  }
-  throw DataError(str(place_of(raw),
-                      ": the line begins an array, and a line of .jsonl is one object: a file that "
-                      "is one array of records is to be called .json"));
-}
-
 Record LineRecords::parse(const RawRecord& raw) const {
-  if (kind_ == LineKind::json) return parse_line(raw);
+  if (kind_ == LineKind::json) {
+    if (raw.text[raw.text.find_first_not_of(" \t")] == '[') {
+      throw DataError(str(place_of(raw),
+                          ": a record is an object with named fields, not an array; a file that is "
+                          "one JSON array has a name that ends in .json"));
+    }
+    return parse_json_record(path(), raw);
+  }
   if (const auto bad = first_invalid_utf8(raw.text)) {
     throw DataError(str(place_of(raw), ": not UTF-8 at byte ", *bad, " of the line"));
   }

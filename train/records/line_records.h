@@ -21,8 +21,6 @@ class LineRecords final : public RecordReader {
   Record parse(const RawRecord& raw) const override;
 
  private:
-  Record parse_line(const RawRecord& raw) const;
-
   TextInput input_;
   LineKind kind_;
 };

@@ -84,6 +84,11 @@ std::string text_of(const json::Value& value) {
   value.fail(str("expected text, got ", name_of(value.kind())));
 }
 
+bool is_empty(const json::Value& value) {
+  return value.is_null() || value.is_string("") || (value.is_array() && value.as_array().empty()) ||
+         (value.is_object() && value.as_object().empty());
+}
+
 void leave_out_damaged(const std::string& problem, int64_t damaged, int64_t skip_bad) {
   if (damaged <= skip_bad) return;
   if (skip_bad == 0) {

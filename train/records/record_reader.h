@@ -68,6 +68,9 @@ std::unique_ptr<RecordReader> open_records(const std::string& path);
 // is no text. DataError with its place for a list or an object.
 std::string text_of(const json::Value& value);
 
+// Null, "", [] or {}: it says nothing.
+bool is_empty(const json::Value& value);
+
 // Says `problem` of a record that is the `damaged`th damaged one: a DataError, with --skip-bad as
 // the cure, unless that leaves it out.
 void leave_out_damaged(const std::string& problem, int64_t damaged, int64_t skip_bad);
