@@ -338,7 +338,7 @@ TEST_F(Resume, RefusesWhatItCannotGoOnFrom) {
   };
   EXPECT_THAT(refused(train("a", {"--resume", folder_ / "nothing"}), kBadData),
               HasSubstr("there is no checkpoint"));
-  ASSERT_EQ(run_zinc(train("a", {"--steps", "5"})).exit_code, 0);
+  ASSERT_EQ(run_zinc(train("a", {"--steps", "25"})).exit_code, 0);
   EXPECT_THAT(refused(train("a", {"--resume", "auto", "--seed", "7"}), kConfiguration),
               HasSubstr("--seed 1234"));
   const std::string text = folder_.write("other.txt", std::string(4000, 'x'));
