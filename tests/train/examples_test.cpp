@@ -591,9 +591,10 @@ TEST_F(MakeExamples, FieldsThatAreNotUsed_AreCounted) {
 }
 
 TEST_F(MakeExamples, AnArrayInAFileOfLines_IsNamed) {
-  EXPECT_THAT(message_of<DataError>([&] { make("[{\"p\": \"a\", \"a\": \"1\"},\n", {}); }),
-              HasSubstr("a.jsonl:1: a record is an object with named fields, not an array; a file "
-                        "that is one JSON array has a name that ends in .json"));
+  EXPECT_THAT(
+      message_of<DataError>([&] { make("[{\"p\": \"a\", \"a\": \"1\"},\n", {}); }),
+      HasSubstr("a.jsonl:1:1: a record is an object with named fields, not an array; a file "
+                "that is one JSON array has a name that ends in .json"));
 }
 
 class MakeExamplesSlow : public MakeExamples {};

@@ -28,8 +28,9 @@ bool LineRecords::next(RawRecord& raw) {
 
 Record LineRecords::parse(const RawRecord& raw) const {
   if (kind_ == LineKind::json) {
-    if (raw.text[raw.text.find_first_not_of(" \t")] == '[') {
-      throw DataError(str(place_of(raw),
+    const size_t begin = raw.text.find_first_not_of(" \t");
+    if (raw.text[begin] == '[') {
+      throw DataError(str(place_of(raw), ":", begin + 1,
                           ": a record is an object with named fields, not an array; a file that is "
                           "one JSON array has a name that ends in .json"));
     }
