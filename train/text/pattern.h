@@ -18,9 +18,9 @@ class Pattern {
   using Visit = FunctionRef<void(size_t begin, size_t end)>;
 
   virtual ~Pattern() = default;
-  // Calls visit for each match in order; matches do not overlap and are not empty. `text` is
-  // well-formed UTF-8. Throws DataError where a match takes more than the limits of
-  // kMaxMatchSteps allow. Several threads may call it at once.
+  // Calls visit for each match in order; matches do not overlap. One may be empty, as of "\b",
+  // unless the match before it ends there. `text` is well-formed UTF-8. Throws DataError where a
+  // match takes more than the limits of kMaxMatchSteps allow. Several threads may call it at once.
   virtual void for_each_match(std::string_view text, Visit visit) const = 0;
 };
 

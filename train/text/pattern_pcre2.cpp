@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "core/error.h"
 #include "train/text/pattern.h"
 #include "train/text/unicode/unicode_ranges.h"
@@ -137,6 +139,14 @@ class Translator {
     if (name == "punct") return put(category("P") + category("S"), length);
     if (name == "digit") return put(members_of('d'), length);
     if (name == "space") return put(members_of('s'), length);
+    if (name == "alpha") return put(R"(\p{Alphabetic})", length);
+    if (name == "alnum") return put(R"(\p{Alphabetic})" + members_of('d'), length);
+    if (name == "upper") return put(R"(\p{Uppercase})", length);
+    if (name == "lower") return put(R"(\p{Lowercase})", length);
+    if (name == "word") return put(members_of('w'), length);
+    if (name == "cntrl") return put(category("Cc"), length);
+    if (name == "blank") return put(R"(\t)" + category("Zs"), length);
+    if (name == "xdigit") return put("0-9A-Fa-f", length);
     refuse(regex_, at_, str(rest().substr(0, length), " is not supported"));
   }
 
@@ -205,7 +215,8 @@ class Pcre2Pattern final : public Pattern {
   void for_each_match(std::string_view text, Visit visit) const override {
     const MatchData data(pcre2_match_data_create_from_pattern(code_.get(), nullptr));
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
-    for (size_t at = 0; at < text.size();) {
+    std::optional<size_t> last_end;
+    for (size_t at = 0; at <= text.size();) {
       const auto match = [&](uint32_t options) {
         return pcre2_match(code_.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at,
                            PCRE2_NO_UTF_CHECK | options, data.get(), limits_.get());
@@ -219,13 +230,15 @@ class Pcre2Pattern final : public Pattern {
                             message_of(count)));
       }
       const size_t begin = range[0], end = range[1];
-      if (end > begin) visit(begin, end);
-      // An empty match: go on behind the next character. \K may put the begin behind the end.
-      at = end > at ? end : at + 1;
-      while (end <= begin && at < text.size() &&
-             (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) {
+      // An empty match where the last one ended is none. \K may put the begin behind the end.
+      if (begin > end || (begin == end && last_end == end)) {
         ++at;
+        while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
+        continue;
       }
+      visit(begin, end);
+      at = end;
+      last_end = end;
     }
   }
 

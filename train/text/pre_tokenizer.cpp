@@ -45,7 +45,6 @@ class PieceMaker {
       : whole_(whole), behavior_(behavior), visit_(visit) {}
 
   void add(size_t begin, size_t end, bool is_match) {
-    if (begin == end) return;
     switch (behavior_) {
       case SplitBehavior::removed:
         if (!is_match) emit(begin, end);
@@ -81,7 +80,9 @@ class PieceMaker {
     end_ = end;
     held_ = true;
   }
+  // An empty match only parts what lies before it from what follows.
   void emit(size_t begin, size_t end) {
+    if (begin == end) return;
     visit_({.text = whole_.text.substr(begin, end - begin),
             .at_start = whole_.at_start && begin == 0});
   }
@@ -103,11 +104,11 @@ class SplitStep final : public PreTokenizerStep {
     PieceMaker maker(piece, behavior_, visit);
     size_t done = 0;
     pattern_->for_each_match(piece.text, [&](size_t begin, size_t end) {
-      maker.add(done, begin, invert_);
+      if (done < begin) maker.add(done, begin, invert_);
       maker.add(begin, end, !invert_);
       done = end;
     });
-    maker.add(done, piece.text.size(), invert_);
+    if (done < piece.text.size()) maker.add(done, piece.text.size(), invert_);
     maker.finish();
   }
 
@@ -130,11 +131,11 @@ class CharacterStep final : public PreTokenizerStep {
     for (size_t at = 0; at < piece.text.size();) {
       const size_t begin = at;
       if (!is_match_(next_character(piece.text, at))) continue;
-      maker.add(done, begin, false);
+      if (done < begin) maker.add(done, begin, false);
       maker.add(begin, at, true);
       done = at;
     }
-    maker.add(done, piece.text.size(), false);
+    if (done < piece.text.size()) maker.add(done, piece.text.size(), false);
     maker.finish();
   }
 
