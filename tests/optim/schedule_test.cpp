@@ -72,11 +72,20 @@ TEST(Schedule, OneCycleMovesTheMomentumOfAdamOnly) {
   EXPECT_EQ(hyper.momentum, 0.5);
 }
 
+// DeepSpeed's max(2, warmup_num_steps).
+TEST(Schedule, AWarmUpOfNoSteps_IsOneOfTwo) {
+  const Schedule none({.kind = ScheduleKind::warmup_lr, .warmup_steps = 0}, kAdamW, 10);
+  const Schedule two({.kind = ScheduleKind::warmup_lr, .warmup_steps = 2}, kAdamW, 10);
+  for (int64_t update = 0; update < 10; ++update) {
+    EXPECT_EQ(none.lr_at(update), two.lr_at(update)) << update;
+  }
+}
+
 TEST(Schedule, ValuesOutOfRangeAreRefused) {
   const auto refused = [](ScheduleConfig config) {
     EXPECT_THROW(Schedule(config, kAdamW, 10), InvalidArgument);
   };
-  refused({.kind = ScheduleKind::warmup_lr, .warmup_steps = 0});
+  refused({.kind = ScheduleKind::warmup_lr, .warmup_steps = -1});
   refused({.kind = ScheduleKind::warmup_lr, .warmup_min_lr = -1.0});
   refused({.kind = ScheduleKind::step_lr, .step_size = 0});
   refused({.kind = ScheduleKind::one_cycle, .cycle_first_step_size = 0});
