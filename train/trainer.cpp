@@ -222,12 +222,15 @@ StepMetrics Trainer::train_step_or_save() {
   }
 }
 
-// The scale of the loss does not cure a loss: the next steps would be skipped too.
-void Trainer::require_finite(const zero::StepResult& step) const {
-  if (step.outcome != zero::StepOutcome::skipped_overflow || std::isfinite(step.loss) ||
-      engine_.config().precision.allow_nonfinite_loss) {
-    return;
-  }
+// One batch may be too much for f16, and its step is skipped as any overflow is. Two in a row are
+// no matter of the batch, and the loss scale does not cure a loss.
+void Trainer::require_finite(const zero::StepResult& step) {
+  const zero::PrecisionConfig& precision = engine_.config().precision;
+  const bool is_lost =
+      step.outcome == zero::StepOutcome::skipped_overflow && !std::isfinite(step.loss);
+  lost_in_a_row_ = is_lost ? lost_in_a_row_ + 1 : 0;
+  const int64_t most = precision.dtype == DType::f16 ? 1 : 0;
+  if (lost_in_a_row_ <= most || precision.allow_nonfinite_loss) return;
   throw NumericsError(
       str("step ", step.step, ": the loss is ", std::isnan(step.loss) ? "nan" : str(step.loss),
           "; no weight was changed by this step. Lower the learning rate, or check "

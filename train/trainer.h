@@ -177,10 +177,11 @@ class Trainer {
           TrainerOptions options);
 
   // Runs the loop. Collective. A step that throws NumericsError throws on every rank and has
-  // changed no weight; so does one that was skipped and whose loss is not finite. The weights are
-  // then saved under the name of the step before, unless they are saved already or save() fails,
-  // and the error is thrown on. NumericsError too, and nothing more is saved, if the last step is
-  // done and all were skipped. With PrecisionConfig::allow_nonfinite_loss neither is an error.
+  // changed no weight; so does one that was skipped and whose loss is not finite (in f16 the second
+  // in a row). The weights are then saved under the name of the step before, unless they are saved
+  // already or save() fails, and the error is thrown on. NumericsError too, and nothing more is
+  // saved, if the last step is done and all were skipped. With
+  // PrecisionConfig::allow_nonfinite_loss neither is an error.
   TrainResult run();
 
   TrainerState state() const;  // between steps
@@ -192,7 +193,7 @@ class Trainer {
  private:
   StepMetrics train_step();
   StepMetrics train_step_or_save();
-  void require_finite(const zero::StepResult& step) const;
+  void require_finite(const zero::StepResult& step);
   void require_progress(const StepMetrics& last) const;
   void save_final();
   void load_best();
@@ -221,6 +222,7 @@ class Trainer {
   const ValidationSets validation_;
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
   std::set<size_t> lost_figures_;  // sinks whose last write failed
+  int64_t lost_in_a_row_ = 0;      // steps up to this one that were skipped without a finite loss
   TrainerObserver* observer_;
   TrainerOptions options_;
   BestModel best_;

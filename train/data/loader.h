@@ -6,9 +6,8 @@
 //   epoch. perm_e is a permutation keyed by (seed, epoch): every sample once per epoch, in a new
 //   order each time. The last third of an epoch and the first third of the next have no sample in
 //   common (of each at most kMostApart samples), so no batch up to that size holds a sample twice.
-// - Micro-batch g takes the samples g B ... g B + B - 1. In a run that continues with another
-// world,
-//   they are counted from its first sample.
+// - Micro-batch g takes the samples g B ... g B + B - 1. A run that continues with another world
+//   counts them from its first sample.
 // - Rank r of W trains in its m-th micro-batch on g = m W + r. With A micro-batches per step, g =
 //   step A W + micro_step W + r.
 //
