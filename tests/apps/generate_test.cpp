@@ -238,7 +238,7 @@ TEST_F(Generate, RanksOfOtherOptionsOrWeights_AreRefused) {
   weights.close();
   const auto differ = [&](const std::string& model, const std::string& more) {
     const auto start = [&](const std::string& folder, const std::string& words) {
-      return command_path() + " generate --prompts " + one + " --model " + folder +
+      return "'" + command_path() + "' generate --prompts " + one + " --model " + folder +
              " --tokens 4 --threads 1 " + words;
     };
     const std::string script = folder_.write(
@@ -288,7 +288,7 @@ TEST_F(Talk, StopStrings_EndTheTextAndAreNotShown) {
 
 TEST_F(Talk, Chat_AnswersEachLine_AndForgetsWhatItIsTold) {
   const std::string talk = folder_.write("talk.txt", "ab\ncd\n/reset\nab\n/exit\nab\n");
-  const std::string command = command_path() + " chat --model " + model_ +
+  const std::string command = "'" + command_path() + "' chat --model " + model_ +
                               " --chat plain --temperature 0 --tokens 6 --stop-strings '\n'"
                               " --threads 1 < " +
                               talk;
@@ -311,7 +311,7 @@ TEST_F(Talk, Chat_AnswersEachLine_AndForgetsWhatItIsTold) {
 TEST_F(Talk, Chat_ForgetsWhatTheModelDoesNotSee) {
   const auto chat = [&](const std::string& lines, const std::string& more) {
     const std::string talk = folder_.write("talk.txt", lines);
-    const std::string command = command_path() + " chat --model " + model_ +
+    const std::string command = "'" + command_path() + "' chat --model " + model_ +
                                 " --chat plain --temperature 0 --tokens 4 --threads 1 " + more +
                                 " < " + talk;
     return CommandProcess::of_program({"sh", "-c", command}).finish();
