@@ -175,7 +175,10 @@ void CommandProcess::close_output() {
   out_ = -1;
 }
 
-void CommandProcess::send(int signal) const { ::kill(pid_, signal); }
+// kill(-1) would reach every process of the machine.
+void CommandProcess::send(int signal) const {
+  if (pid_ > 0) ::kill(pid_, signal);
+}
 
 bool CommandProcess::send_and_wait(int signal) const {
   send(signal);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -15,6 +16,7 @@
 #include "tests/apps/command_process.h"
 #include "tests/apps/patience.h"
 #include "tests/apps/training_folder.h"
+#include "tests/core/await.h"
 #include "train/trace/trace_summary.h"
 
 namespace zinc::apps {
@@ -58,17 +60,30 @@ class Launch : public testing::Test {
     return all;
   }
 
+  // Never 0, which kill() takes for this test's own group: a rank may be writing its file just now,
+  // so two readings in a row have to say the same.
   pid_t process_of(int rank) const {
-    const std::string text = comm::read_heartbeat(heartbeats(), rank);
-    const size_t at = text.find("process ");
-    return at == std::string::npos ? 0 : static_cast<pid_t>(std::stol(text.substr(at + 8)));
+    pid_t process = 0;
+    await([&] {
+      const pid_t before = process;
+      process = process_in(comm::read_heartbeat(heartbeats(), rank));
+      return process > 0 && process == before;
+    });
+    return process;
+  }
+  static pid_t process_in(const std::string& heartbeat) {
+    const size_t at = heartbeat.find("process ");
+    if (at == std::string::npos) return 0;
+    return static_cast<pid_t>(std::strtol(heartbeat.c_str() + at + 8, nullptr, 10));
   }
 
   // A long run in its third step.
   CommandProcess& start() {
     process_.emplace(words({"--steps", "1000000", "--force"}));
-    EXPECT_TRUE(process_->wait_for_output(" 3/1000000 |"));
-    EXPECT_GT(process_of(1), 0);
+    if (!process_->wait_for_output(" 3/1000000 |")) {
+      throw std::runtime_error("the run ended before its third step: " +
+                               to_string(process_->finish()));
+    }
     return *process_;
   }
 

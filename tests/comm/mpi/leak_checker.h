@@ -19,7 +19,7 @@ inline std::vector<std::string> leak_checker_environment(bool find_leaks = true)
   if (!find_leaks) return {"ASAN_OPTIONS=detect_leaks=0"};
   const auto file = std::filesystem::absolute("cmake/leaks_to_ignore.txt");
   return {"ASAN_OPTIONS=fast_unwind_on_malloc=0:malloc_context_size=24",
-          "LSAN_OPTIONS=print_suppressions=0:suppressions=" + file.string()};
+          "LSAN_OPTIONS=print_suppressions=0:suppressions='" + file.string() + "'"};
 #else
   static_cast<void>(find_leaks);
   return {};
