@@ -36,8 +36,10 @@ struct Outcome {
 Outcome run_job(const std::string& trouble, const std::string& way) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
   // As root, Open MPI wants to be told that it is meant.
-  std::string environment;
-  for (const std::string& setting : leak_checker_environment()) environment += setting + " ";
+  std::string environment = "env ";
+  for (const std::string& setting : leak_checker_environment()) {
+    environment += "\"" + setting + "\" ";
+  }
   const std::string folder =
       ::testing::TempDir() + str("zinc_", trouble, "_", way, "_", ::getpid());
   std::filesystem::remove_all(folder);
