@@ -1,6 +1,5 @@
 #include "apps/machine.h"
 
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 
@@ -12,8 +11,9 @@
 #include <set>
 #include <sstream>
 
-#include "core/context.h"
+#include "comm/cpu_share.h"
 #include "core/error.h"
+#include "core/processors.h"
 
 namespace zinc::apps {
 namespace {
@@ -37,22 +37,9 @@ int64_t kibibytes(const std::string& text) {
   return value * 1024;
 }
 
-// The control group's limit (version 2, then 1); the largest number where there is none.
-int64_t group_memory_limit() {
-  for (const char* path :
-       {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
-    std::ifstream file(path);
-    int64_t limit = 0;
-    if (file >> limit) return limit;
-  }
-  return std::numeric_limits<int64_t>::max();
-}
-
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return CPU_COUNT(&set);
+const char* omp_num_threads() {
+  const char* threads = std::getenv("OMP_NUM_THREADS");
+  return threads == nullptr ? "" : threads;
 }
 
 std::vector<std::string> known_isa() {
@@ -73,10 +60,11 @@ Machine inspect_machine() {
   Machine machine;
   machine.cpu_model = field("/proc/cpuinfo", "model name");
   machine.isa = known_isa();
-  machine.cores = usable_cores();
-  machine.memory_bytes =
-      std::min(kibibytes(field("/proc/meminfo", "MemTotal")), group_memory_limit());
-  machine.available_bytes = kibibytes(field("/proc/meminfo", "MemAvailable"));
+  machine.cores = usable_processors();
+  machine.memory_bytes = std::min(kibibytes(field("/proc/meminfo", "MemTotal")),
+                                  memory_quota().value_or(std::numeric_limits<int64_t>::max()));
+  machine.available_bytes =
+      std::min(kibibytes(field("/proc/meminfo", "MemAvailable")), machine.memory_bytes);
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) {
     machine.locked_memory_limit =
@@ -88,14 +76,13 @@ Machine inspect_machine() {
 }
 
 int threads_per_rank(int ranks) {
-  if (!threads_note().empty())
-    return Context({.execution = ContextOptions::Execution::inline_all}).num_threads();
-  return std::max(1, inspect_machine().cores / std::max(1, ranks));
+  const int said = comm::threads_in(omp_num_threads());
+  return said > 0 ? said : std::max(1, inspect_machine().cores / std::max(1, ranks));
 }
 
 std::string threads_note() {
-  const char* threads = std::getenv("OMP_NUM_THREADS");
-  if (threads == nullptr || *threads == 0) return "";
+  const std::string threads = omp_num_threads();
+  if (threads.empty()) return "";
   return str("note: OMP_NUM_THREADS=", threads,
              " says how many threads a rank has where no flag or key does");
 }

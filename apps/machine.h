@@ -10,7 +10,7 @@ namespace zinc::apps {
 struct Machine {
   std::string cpu_model;
   std::vector<std::string> isa;  // of those that zinc's kernels care about: "avx2", "avx512f", ...
-  int cores = 0;                 // that this process may use
+  int cores = 0;                 // usable_processors()
   int64_t memory_bytes = 0;      // the smaller of the machine's and the control group's
   int64_t available_bytes = 0;
   int64_t locked_memory_limit = 0;  // RLIMIT_MEMLOCK, bytes; -1: unlimited
@@ -19,7 +19,7 @@ struct Machine {
 
 Machine inspect_machine();
 
-// OpenMP threads of each of `ranks` ranks on this machine where nothing else says how many: what
+// Threads of each of `ranks` ranks on this machine where nothing else says how many: what
 // OMP_NUM_THREADS says, else the cores divided among them.
 int threads_per_rank(int ranks);
 // "note: ..." for the user where OMP_NUM_THREADS decides; else empty.

@@ -11,12 +11,12 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "apps/command.h"
 #include "core/error.h"
 #include "core/exit_codes.h"
+#include "core/processors.h"
 #include "train/data/prepare_tokens.h"
 #include "train/files/atomic_file.h"
 #include "train/files/input_file.h"
@@ -184,8 +184,7 @@ int decode(const TokenizeArguments& options) {
 }
 
 int threads_of(const TokenizeArguments& options) {
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  return options.threads > 0 ? options.threads : std::max(1, cores);
+  return options.threads > 0 ? options.threads : usable_processors();
 }
 
 std::string pattern_of(const std::string& name) {

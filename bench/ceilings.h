@@ -15,8 +15,8 @@ namespace zinc::bench {
 class Probe {
  public:
   virtual ~Probe() = default;
-  // Once: on the CPU with the calling thread's OpenMP threads, on a GPU queued on the compute
-  // stream of the context in which the probe was made.
+  // Once: on the CPU with the calling thread's num_parallel_threads(), on a GPU queued on the
+  // compute stream of the context in which the probe was made.
   virtual void run() = 0;
   virtual double work_per_run() const = 0;  // bytes (stream) or flops (gemm)
 };

@@ -92,7 +92,7 @@ class StreamProbe final : public Probe {
 
   void run() override {
     const StreamPass& p = sets_[next_++ % sets_.size()];
-    const int64_t threads = omp_get_max_threads();
+    const int64_t threads = num_parallel_threads();
     const int64_t grain = (floats_ / threads + 64) / 64 * 64;
     parallel_for(floats_, grain, [&](int64_t begin, int64_t end) {
       const float seen = HWY_DYNAMIC_DISPATCH(pass)(p, begin, end);

@@ -29,7 +29,7 @@ set(ZINC_USES_zero "")
 set(ZINC_USES_train $<BUILD_INTERFACE:RapidJSON::RapidJSON>)
 set(ZINC_USES_apps $<BUILD_INTERFACE:CLI11::CLI11>)
 if(ZINC_HAVE_ONEDNN)
-  list(APPEND ZINC_USES_kernels zinc::onednn)
+  list(APPEND ZINC_USES_kernels zinc::onednn OpenMP::OpenMP_CXX)  # its threads are OpenMP's
 endif()
 if(ZINC_HAVE_MPI)
   list(APPEND ZINC_USES_comm MPI::MPI_CXX)
@@ -91,9 +91,8 @@ foreach(layer IN LISTS ZINC_LAYERS)
   list(TRANSFORM ZINC_SEES_${layer} PREPEND zinc_ OUTPUT_VARIABLE seen)
   target_link_libraries(zinc_${layer} ${scope} ${seen})
   if(layer STREQUAL "core")
-    # core/parallel.h is a header with OpenMP pragmas. Contracting a * b + c into one rounding would
-    # make bits depend on the instruction set, also in code that inlines our headers.
-    target_link_libraries(zinc_core ${scope} OpenMP::OpenMP_CXX)
+    # Contracting a * b + c into one rounding would make bits depend on the instruction set, also in
+    # code that inlines our headers.
     target_compile_features(zinc_core ${scope} cxx_std_20)
     target_compile_options(zinc_core ${scope} $<$<COMPILE_LANGUAGE:CXX>:-ffp-contract=off>)
   endif()

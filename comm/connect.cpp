@@ -51,17 +51,18 @@ void check_same_world(const RankInfo& info, const MpiWorld& world) {
 World make_world(const ConnectOptions& options, RankInfo info, std::string_view backend,
                  std::unique_ptr<Communicator> communicator, const CpuShare& share) {
   communicator->set_deadline(options.deadline);
-  int num_cpus = static_cast<int>(share.cpus.size());
-  if (const char* threads = std::getenv("OMP_NUM_THREADS"); threads != nullptr && *threads != 0) {
-    num_cpus = 0;  // the context asks OpenMP, which has read it
-    if (options.num_threads == 0) info.threads_from = "OMP_NUM_THREADS";
+  const char* said = std::getenv("OMP_NUM_THREADS");
+  int num_cpus = threads_in(said == nullptr ? "" : said);
+  if (num_cpus == 0) {
+    num_cpus = threads_of(static_cast<int>(share.cpus.size()), info.local_size);
+  } else if (options.num_threads == 0) {
+    info.threads_from = "OMP_NUM_THREADS";
   }
   std::unique_ptr<CpuBinding> binding;
   if (options.bind_threads && share.exclusive && backend != "single") {
     binding = std::make_unique<CpuBinding>(share.cpus);
   }
   auto context = std::make_unique<Context>(context_options(options, info.local_rank, num_cpus));
-  if (num_cpus == 0) num_cpus = context->num_threads();
   return World(std::move(info), std::move(communicator), std::move(context), std::move(binding),
                options.device_collectives,
                std::make_unique<ContextRecipe>(ContextRecipe{options, num_cpus}));

@@ -3,13 +3,18 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstddef>
 #include <fstream>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <tuple>
 
 #include "core/error.h"
+#include "core/processors.h"
 
 namespace zinc::comm {
 namespace {
@@ -69,6 +74,23 @@ CpuShare share_of(const std::vector<int>& cpus, int local_rank, int local_size) 
   const auto begin = cpus.begin() + static_cast<std::ptrdiff_t>(rank * count / ranks);
   const auto end = cpus.begin() + static_cast<std::ptrdiff_t>((rank + 1) * count / ranks);
   return {.cpus = {begin, end}, .exclusive = true};
+}
+
+int threads_of(int cpus, int ranks) {
+  const std::optional<double> quota = cpu_quota();
+  if (!quota) return std::max(1, cpus);
+  return std::clamp(static_cast<int>(std::ceil(*quota)) / std::max(1, ranks), 1, std::max(1, cpus));
+}
+
+int threads_in(std::string_view omp_num_threads) {
+  if (omp_num_threads.empty()) return 0;
+  const std::string_view first = omp_num_threads.substr(0, omp_num_threads.find(','));
+  int count = 0;
+  const auto [end, error] = std::from_chars(first.data(), first.data() + first.size(), count);
+  require(error == std::errc() && end == first.data() + first.size() && count > 0,
+          "OMP_NUM_THREADS is '", omp_num_threads,
+          "', which is no number of threads: unset it, or set it to 1 or more");
+  return count;
 }
 
 CpuBinding::CpuBinding(const std::vector<int>& cpus) : before_(affinity()) { set_affinity(cpus); }

@@ -1,6 +1,7 @@
 // comm/cpu_share.h: which processors a rank may use beside the other ranks of its host.
 #pragma once
 
+#include <string_view>
 #include <vector>
 
 namespace zinc::comm {
@@ -17,6 +18,14 @@ struct CpuShare {
 // Rank `local_rank`'s piece of `cpus` divided among `local_size` ranks: contiguous, disjoint, sizes
 // differing by at most one. With more ranks than processors, one that it shares.
 CpuShare share_of(const std::vector<int>& cpus, int local_rank, int local_size);
+
+// Threads of a rank with `cpus` processors of its own, one of `ranks` that share what the control
+// group allows (cpu_quota()): as many as processors, or fewer where that is less. At least 1.
+int threads_of(int cpus, int ranks);
+
+// The number in OMP_NUM_THREADS: "4", or the first of "4,2". 0 where the text is empty. Throws
+// InvalidArgument if it is no number of threads.
+int threads_in(std::string_view omp_num_threads);
 
 // Binds the calling thread, and threads that it starts later, to `cpus` while the object lives. The
 // same thread must destroy it. If the system refuses, the thread stays as it was.

@@ -123,8 +123,9 @@ struct ConnectOptions {
   bool spread_devices = false;
   DeviceCollectives device_collectives = DeviceCollectives::automatic;
   uint64_t seed = 0;  // 0: that of the configuration, see load_config() in zinc.h
-  // OpenMP threads per rank. 0: connect() reads OMP_NUM_THREADS; otherwise the processors that this
-  // rank may use, divided among the ranks of the host that may use them too.
+  // Threads per rank. 0: connect() reads OMP_NUM_THREADS; otherwise the processors that this rank
+  // may use, divided among the ranks of the host that may use them too, or fewer where a control
+  // group's quota allows less.
   int num_threads = 0;
   // Binds this rank's threads to processors of its own, if there are enough for all ranks of the
   // host. Ranks that a launcher has bound already stay as they are.

@@ -1,11 +1,10 @@
 #include "core/context.h"
 
-#include <omp.h>
-
 #include <utility>
 
 #include "core/cuda_backend.h"
 #include "core/error.h"
+#include "core/parallel.h"
 
 namespace zinc {
 namespace {
@@ -32,7 +31,7 @@ std::string_view name_of(StreamRole role) {
 
 Context::Context(ContextOptions options)
     : device_(options.device),
-      num_threads_(options.num_threads > 0 ? options.num_threads : omp_get_max_threads()),
+      num_threads_(options.num_threads > 0 ? options.num_threads : num_parallel_threads()),
       trace_(options.trace),
       random_(options.seed) {
   const bool on_gpu = device_.is_cuda() && !device_.meta;
@@ -95,8 +94,8 @@ Context& Context::current() {
 
 ContextScope::ContextScope(Context& context)
     : previous_(std::exchange(current_context, &context)),
-      previous_threads_(omp_get_max_threads()) {
-  omp_set_num_threads(context.num_threads());
+      previous_threads_(num_parallel_threads()) {
+  set_num_parallel_threads(context.num_threads());
   if (context.device().is_cuda() && !context.device().meta) use_cuda_device(context.device());
 }
 
@@ -105,7 +104,7 @@ ContextScope::~ContextScope() {
   if (previous_ != nullptr && previous_->device().is_cuda() && !previous_->device().meta) {
     use_cuda_device(previous_->device());
   }
-  omp_set_num_threads(previous_threads_);
+  set_num_parallel_threads(previous_threads_);
 }
 
 }  // namespace zinc

@@ -1,7 +1,8 @@
 // core/context.h: everything that a rank's work runs in: device, streams, allocator, random state.
 //
-// A Context is made current for a thread by a ContextScope; that is the library's only thread-local
-// state, so ranks can be threads of one process. OpenMP workers and stream threads never read it.
+// A Context is made current for a thread by a ContextScope; beside the thread's team of parallel
+// loops that is the library's only thread-local state, so ranks can be threads of one process.
+// Threads of parallel loops and of streams never read it.
 #pragma once
 
 #include <array>
@@ -28,7 +29,7 @@ std::string_view name_of(StreamRole role);
 struct ContextOptions {
   Device device = kCpu;
   uint64_t seed = 0;
-  int num_threads = 0;  // OpenMP threads of compute; 0: what OpenMP would take
+  int num_threads = 0;  // of parallel loops; 0: usable_processors()
   AllocatorOptions memory{};
   // CPU only; on a GPU all streams are CUDA's. inline: all streams run at the call. concurrent:
   // compute inline, every other role a worker thread. shuffled: the test executor with
@@ -93,8 +94,8 @@ class Context {
   std::unordered_map<std::type_index, std::shared_ptr<void>> slots_;
 };
 
-// Makes a context current for this thread until the end of the scope, and sets the thread's OpenMP
-// thread count to the context's. Scopes nest.
+// Makes a context current for this thread until the end of the scope, and sets the
+// thread's num_parallel_threads() to the context's. Scopes nest.
 class ContextScope {
  public:
   explicit ContextScope(Context& context);

@@ -67,7 +67,7 @@ class CudaStreams {
 };
 std::unique_ptr<CudaStreams> make_cuda_streams(Device device);
 // One more stream of the device of `stream`, a stream of CUDA: they fail together. For host tasks
-// that compute: with `num_threads` OpenMP threads. `name` and `trace` as in make_stream().
+// that compute: with `num_threads` threads. `name` and `trace` as in make_stream().
 std::unique_ptr<Stream> make_stream_beside(StreamRef stream, std::string_view name, int lane,
                                            TraceRecorder* trace, int num_threads);
 

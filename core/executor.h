@@ -23,7 +23,7 @@ inline constexpr int kMaxQueuedTasks = 4096;
 // submit() costs a heap allocation and two locks.
 std::unique_ptr<Stream> make_inline_stream(std::string_view name, int lane, TraceRecorder* trace);
 
-// Runs work in a thread of the stream's own, with `num_threads` OpenMP threads inside it. The
+// Runs work in a thread of the stream's own, with `num_threads` threads in its parallel loops. The
 // destructor lets issued work finish.
 std::unique_ptr<Stream> make_worker_stream(std::string_view name, int lane, TraceRecorder* trace,
                                            int num_threads);

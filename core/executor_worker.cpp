@@ -1,5 +1,3 @@
-#include <omp.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -11,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/executor.h"
+#include "core/parallel.h"
 #include "core/stall.h"
 #include "core/task_trace.h"
 
@@ -155,7 +154,7 @@ class WorkerStream final : public Stream {
             num_threads);
     try {
       thread_ = std::thread([queue = queue_, num_threads] {
-        omp_set_num_threads(num_threads);
+        set_num_parallel_threads(num_threads);
         queue->run();
       });
     } catch (const std::system_error& error) {

@@ -28,7 +28,7 @@ inline constexpr int kHostStreamLane = kNumStreamRoles + 1;
 //   meta GPU with a WorkLog  a logged stream of its own
 //   other meta GPU           the compute stream
 //
-// On a GPU the tasks of this stream run in a thread of the CUDA driver, with the context's OpenMP
+// On a GPU the tasks of this stream run in a thread of the CUDA driver, with the context's
 // threads. They run beside the device's work, and after the events that the stream waits for. The
 // issuing thread does not wait for them.
 StreamRef host_stream(Context& context);

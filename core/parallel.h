@@ -1,29 +1,31 @@
-// core/parallel.h: loops over OpenMP threads whose results do not depend on the thread count.
+// core/parallel.h: loops over threads whose results do not depend on the thread count.
+//
+// Every thread that calls parallel_for() has a team of its own: itself, and threads that are
+// started at its first loop and end with it. See Note [Thread teams].
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <exception>
-
-#include <omp.h>
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#endif
 
 namespace zinc {
+
+// Threads of the calling thread's loops, itself included. At first usable_processors(); a
+// ContextScope sets its context's. Inside a loop: the number of the thread that called the loop.
+int num_parallel_threads();
+void set_num_parallel_threads(int count);  // at least 1
+
+// Index of the calling thread in the loop that it runs, 0 <= index < num_parallel_threads(). No two
+// threads of a loop have the same. Outside of a loop 0.
+int parallel_thread();
+bool in_parallel_loop();
+
 namespace detail {
 
-// The thread sanitizer does not see into the OpenMP runtime: it is told of the start and the end
-// of a parallel region, and does not look at the code that the compiler makes for it.
-#if defined(__SANITIZE_THREAD__)
-#define ZINC_PARALLEL_REGION __attribute__((no_sanitize("thread")))
-inline void region_release(void* point) { __tsan_release(point); }
-inline void region_acquire(void* point) { __tsan_acquire(point); }
-#else
-#define ZINC_PARALLEL_REGION
-inline void region_release(void*) {}
-inline void region_acquire(void*) {}
-#endif
+// Runs the chunks [first, last) of a loop.
+using RunChunks = void (*)(void* body, int64_t first, int64_t last);
+
+// Runs all chunks of [0, chunks) on the calling thread's team.
+void run_on_team(int64_t chunks, RunChunks run, void* body);
 
 }  // namespace detail
 
@@ -31,40 +33,21 @@ inline void region_acquire(void*) {}
 // depend on n and grain alone; which thread runs a chunk does not matter as long as chunks do not
 // write to each other's memory. What the lowest chunk that failed threw is thrown again; higher
 // chunks may have run. Nested calls run serially.
-// The thread count is the calling thread's OpenMP setting, which a ContextScope sets.
 template <class Body>
-ZINC_PARALLEL_REGION void parallel_for(int64_t n, int64_t grain, Body&& body) {
+void parallel_for(int64_t n, int64_t grain, Body&& body) {
   const int64_t step = std::max<int64_t>(grain, 1);
   const int64_t chunks = n <= 0 ? 0 : (n - 1) / step + 1;
-  if (chunks <= 1 || omp_get_max_threads() == 1 || omp_in_parallel() != 0) {
-    for (int64_t k = 0; k < chunks; ++k) body(k * step, k + 1 == chunks ? n : (k + 1) * step);
-    return;
-  }
-  std::exception_ptr failure;
-  int64_t failed_chunk = chunks;
-  char start = 0;  // of these only the addresses are used
-  char end = 0;
-  detail::region_release(&start);
-#pragma omp parallel for schedule(static)
-  for (int64_t k = 0; k < chunks; ++k) {
-    detail::region_acquire(&start);
-    try {
+  const auto run = [&](int64_t first, int64_t last) {
+    for (int64_t k = first; k < last; ++k) {
       body(k * step, k + 1 == chunks ? n : (k + 1) * step);
-    } catch (...) {
-#pragma omp critical(zinc_parallel_for)
-      {
-        detail::region_acquire(&failure);
-        if (k < failed_chunk) {
-          failed_chunk = k;
-          failure = std::current_exception();
-        }
-        detail::region_release(&failure);
-      }
     }
-    detail::region_release(&end);
-  }
-  detail::region_acquire(&end);
-  if (failure != nullptr) std::rethrow_exception(failure);
+  };
+  if (chunks <= 1 || num_parallel_threads() == 1 || in_parallel_loop()) return run(0, chunks);
+  using Run = decltype(run);
+  detail::run_on_team(
+      chunks,
+      [](void* it, int64_t first, int64_t last) { (*static_cast<const Run*>(it))(first, last); },
+      const_cast<void*>(static_cast<const void*>(&run)));
 }
 
 }  // namespace zinc

@@ -19,7 +19,7 @@ struct NestedAbsmax {
 
 // The largest magnitude of each block of x to `absmax`, one per block, the last one perhaps
 // shorter. x: [n] contiguous host memory of any float dtype. False where a value is NaN or
-// infinite. Synchronous, on the caller's OpenMP threads; as the next three.
+// infinite. Synchronous, on the caller's threads; as the next three.
 bool block_absmax(BlockFormat format, const ConstView& x, std::span<float> absmax);
 // Of all blocks of a weight in nf4, in order. The mean is made in f64.
 NestedAbsmax nest(std::span<const float> absmax);

@@ -29,6 +29,7 @@
 #include "comm/heartbeat.h"
 #include "core/error.h"
 #include "core/exit_codes.h"
+#include "core/processors.h"
 #include "train/files/input_file.h"
 
 namespace zinc::apps {
@@ -48,8 +49,7 @@ std::vector<HostSlots> find_slots(const LaunchArguments& options) {
   const bool given = !options.hostfile.empty();
   const std::string path = given ? options.hostfile : kDefaultHostfile;
   if (!given && !std::filesystem::exists(path)) {
-    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-    return local_slots(options.selection, std::max(1, cores));
+    return local_slots(options.selection, usable_processors());
   }
   const train::InputFile file = train::InputFile::open(path);
   std::string text(static_cast<size_t>(file.size()), '\0');

@@ -1,5 +1,3 @@
-#include <omp.h>
-
 #include <atomic>
 #include <exception>
 #include <mutex>
@@ -11,6 +9,7 @@
 #include "core/cuda/status.h"
 #include "core/cuda_backend.h"
 #include "core/index_fault.h"
+#include "core/parallel.h"
 #include "core/stall.h"
 #include "core/task_trace.h"
 
@@ -170,17 +169,17 @@ struct HostTask {
   int lane;
   uint64_t trace_id;
   std::shared_ptr<TraceEvent> span;
-  int num_threads;  // OpenMP's; 0: those of the thread that runs it
+  int num_threads;  // of parallel loops; 0: those of the thread that runs it
 };
 
-// OpenMP keeps a number of threads for each calling thread, and CUDA promises no one thread to the
-// tasks of a stream: every task brings its own number.
+// Each thread has a number of threads for its parallel loops, and CUDA promises no one thread to
+// the tasks of a stream: every task brings its own number.
 class ThreadsOfTask {
  public:
-  explicit ThreadsOfTask(int num_threads) : before_(omp_get_max_threads()) {
-    if (num_threads > 0) omp_set_num_threads(num_threads);
+  explicit ThreadsOfTask(int num_threads) : before_(num_parallel_threads()) {
+    if (num_threads > 0) set_num_parallel_threads(num_threads);
   }
-  ~ThreadsOfTask() { omp_set_num_threads(before_); }
+  ~ThreadsOfTask() { set_num_parallel_threads(before_); }
   ThreadsOfTask(const ThreadsOfTask&) = delete;
   ThreadsOfTask& operator=(const ThreadsOfTask&) = delete;
 

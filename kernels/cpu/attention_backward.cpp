@@ -2,8 +2,6 @@
 // heads of the group and over blocks of queries, in order; dq of a block is finished on the way.
 // Where key heads are few, kSplits tasks share one, each with every kSplits-th block of queries and
 // with sums of its own, which are added in order at the end.
-#include <omp.h>
-
 #include <algorithm>
 #include <memory>
 
@@ -241,7 +239,7 @@ void Backward::run() const {
                  [&](int64_t begin, int64_t end) { std::fill(dbias + begin, dbias + end, 0.0f); });
   }
   const auto buffers = [&] {
-    Carver carver(workspace + omp_get_thread_num() * thread_bytes);
+    Carver carver(workspace + parallel_thread() * thread_bytes);
     return BackwardBuffers(carver, p, cols, splits > 1, products.scratch_bytes());
   };
   if (over_batch || over_heads) {
@@ -281,7 +279,7 @@ void run_attention_backward(const AttentionProblem& problem, const AttentionGrad
   }
   Context& context = Context::current();
   auto work = std::make_shared<Backward>(context, problem, gradients);
-  const int64_t threads_bytes = omp_get_max_threads() * work->thread_bytes;
+  const int64_t threads_bytes = num_parallel_threads() * work->thread_bytes;
   const Block workspace =
       context.allocator().allocate(threads_bytes + work->sums_floats() * int64_t{sizeof(float)},
                                    Tier::device, Label::workspace, stream);

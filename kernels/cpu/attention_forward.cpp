@@ -1,7 +1,5 @@
 // Attention forward: parallel over (b, h, block of queries); a task goes over the blocks of keys
 // with an online softmax. Reads q once and k and v once per block of queries, writes out once.
-#include <omp.h>
-
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -144,7 +142,7 @@ struct Forward {
   void run() const {
     const int64_t row_blocks = kForwardCut.num_row_blocks(p);
     parallel_for(p.B * p.H * row_blocks, 1, [&](int64_t t, int64_t) {
-      Carver carver(workspace + omp_get_thread_num() * thread_bytes);
+      Carver carver(workspace + parallel_thread() * thread_bytes);
       const ForwardBuffers buffers(carver, p, cols, products.scratch_bytes());
       run_block(buffers, t / (row_blocks * p.H), t / row_blocks % p.H, t % row_blocks);
     });
@@ -163,7 +161,7 @@ void run_attention_forward(const AttentionProblem& problem, const HeadsView& out
   }
   Context& context = Context::current();
   auto work = std::make_shared<Forward>(context, problem, out, static_cast<float*>(lse));
-  const Block workspace = context.allocator().allocate(omp_get_max_threads() * work->thread_bytes,
+  const Block workspace = context.allocator().allocate(num_parallel_threads() * work->thread_bytes,
                                                        Tier::device, Label::workspace, stream);
   if (problem.device.meta) return;
   work->workspace = static_cast<std::byte*>(workspace.data());

@@ -20,7 +20,7 @@ inline constexpr int64_t kMaxColumnRuns = 32;
 // Columns of a thread's turn on vectors: a turn for every thread, and runs of a row as long as that
 // allows. Columns do not mix, so bits do not depend on it.
 inline int64_t column_turn(int64_t cols) {
-  const int64_t threads = omp_in_parallel() != 0 ? 1 : omp_get_max_threads();
+  const int64_t threads = in_parallel_loop() ? 1 : num_parallel_threads();
   const int64_t share = (cols + threads - 1) / threads;
   const int64_t turns = (share + kMaxColumnTurn - 1) / kMaxColumnTurn;  // of one thread
   const int64_t even = (share + turns - 1) / turns;

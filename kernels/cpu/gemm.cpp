@@ -3,8 +3,6 @@
 // Parallel over tiles of C (and slices of k) as gemm_plan cuts them; a task is one block product
 // and then, unless slices wait to be summed or the product wrote C itself, the tile's epilogue out
 // of the cache. Compulsory traffic only, beside partial sums in f32 where there are slices.
-#include <omp.h>
-
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -55,7 +53,7 @@ struct Work {
     return num_threads * scratch_bytes + num_buffers() * buffer_bytes;
   }
   int thread() const {
-    const int thread = omp_get_thread_num();
+    const int thread = parallel_thread();
     bug_check(thread < num_threads, "gemm: runs on more threads than it was issued for");
     return thread;
   }
@@ -229,11 +227,11 @@ void run_product(const MatrixProduct& product, const char* label, StreamRef stre
   work->plan =
       (reads_rows ? plan_rows : plan_gemm)(product.m, product.n, product.k, product.batch());
   if (!is_narrow(product) && bits_hang_on_k_alone(product.dtype)) {
-    work->plan = retile(work->plan, product.batch(), product.transpose_a, omp_get_max_threads());
+    work->plan = retile(work->plan, product.batch(), product.transpose_a, num_parallel_threads());
   }
   work->direct = goes_straight_to_c(product, work->plan);
   work->rounded = is_rounded_by_product(product, work->plan);
-  work->num_threads = omp_get_max_threads();
+  work->num_threads = num_parallel_threads();
   work->buffer_stride = tile_stride(work->plan.tile_n);
   work->buffer_bytes = work->plan.tile_m * work->buffer_stride * int64_t{sizeof(float)};
   if (product.k > 0) make_products(context, *work);

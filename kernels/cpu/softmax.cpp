@@ -2,8 +2,6 @@
 // the cache for its second pass: one read and one write of the array.
 #include "kernels/softmax.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -230,7 +228,7 @@ constexpr int64_t kLongRowsPast = 32;
 int64_t rows_of_a_turn(int64_t rows, int64_t n, bool in_turns, bool past) {
   const int64_t usual = past_caches_grain(kGrain, past) / n;
   if (!past || !in_turns || n <= kKeptColumnsF32 || n > kKeptColumns) return usual;
-  return std::max(usual, std::min(kLongRowsPast, rows / omp_get_max_threads()));
+  return std::max(usual, std::min(kLongRowsPast, rows / num_parallel_threads()));
 }
 
 void forward(const double* x, double* y, int64_t rows, int64_t n, bool /*past*/) {

@@ -41,6 +41,22 @@ TEST(CpuShare, MoreRanksThanProcessors_ShareOneEach) {
   EXPECT_THROW(share_of({}, 0, 1), InvalidArgument);
 }
 
+TEST(CpuShare, OmpNumThreads_IsANumberOrRefused) {
+  EXPECT_EQ(threads_in(""), 0);
+  EXPECT_EQ(threads_in("3"), 3);
+  EXPECT_EQ(threads_in("4,2,1"), 4);
+  for (const char* text : {"0", "-1", "two", "3x", " 3", ",", "99999999999"}) {
+    EXPECT_THROW(threads_in(text), InvalidArgument) << text;
+  }
+}
+
+TEST(CpuShare, ThreadsOfARank_AreNoMoreThanItsProcessors) {
+  EXPECT_EQ(threads_of(1, 4), 1);
+  EXPECT_GE(threads_of(8, 1), 1);
+  EXPECT_LE(threads_of(8, 1), 8);
+  EXPECT_GE(threads_of(8, 1000), 1);
+}
+
 TEST(CpuBinding, Thread_IsBoundAndSetFreeAgain) {
   const std::vector<int> all = allowed_cpus();
   ASSERT_FALSE(all.empty());

@@ -1,8 +1,6 @@
 #include "core/context.h"
 
 #include <gmock/gmock.h>
-#include <omp.h>
-
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -34,25 +32,25 @@ TEST(Context, Current_WithoutAScope_SaysWhatToDo) {
 }
 
 TEST(Context, Scopes_NestAndRestoreContextAndThreads) {
-  const int before = omp_get_max_threads();
+  const int before = num_parallel_threads();
   Context outer({.num_threads = 3});
   Context inner({.num_threads = 5});
   {
     const ContextScope outer_scope(outer);
     EXPECT_EQ(&Context::current(), &outer);
-    EXPECT_EQ(omp_get_max_threads(), 3);
+    EXPECT_EQ(num_parallel_threads(), 3);
     {
       const ContextScope inner_scope(inner);
       EXPECT_EQ(&Context::current(), &inner);
-      EXPECT_EQ(omp_get_max_threads(), 5);
+      EXPECT_EQ(num_parallel_threads(), 5);
       const ContextScope again(outer);
       EXPECT_EQ(&Context::current(), &outer);
     }
     EXPECT_EQ(&Context::current(), &outer);
-    EXPECT_EQ(omp_get_max_threads(), 3);
+    EXPECT_EQ(num_parallel_threads(), 3);
   }
   EXPECT_EQ(Context::current_or_null(), nullptr);
-  EXPECT_EQ(omp_get_max_threads(), before);
+  EXPECT_EQ(num_parallel_threads(), before);
 }
 
 TEST(Context, Scope_LeftByAnException_IsRestored) {
@@ -79,7 +77,7 @@ TEST(Context, RanksAsThreads_HaveContextsOfTheirOwn) {
       const Block block = Context::current().allocate(256 * (rank + 1), Label::parameters);
       const int64_t live = Context::current().allocator().report().at(Tier::device).live;
       const bool own = Context::current().random().seed() == static_cast<uint64_t>(rank) &&
-                       live == 256 * (rank + 1) && omp_get_max_threads() == 1 + rank;
+                       live == 256 * (rank + 1) && num_parallel_threads() == 1 + rank;
       right += own ? 1 : 0;
     });
   }
@@ -251,7 +249,7 @@ TEST(Context, NumThreads_ReachesParallelLoops) {
   const ContextScope scope(context);
   int team = 0;
   parallel_for(8, 1, [&](int64_t begin, int64_t) {
-    if (begin == 0) team = omp_get_num_threads();
+    if (begin == 0) team = num_parallel_threads();
   });
   EXPECT_EQ(team, 2);
 }

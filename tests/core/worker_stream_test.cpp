@@ -1,6 +1,4 @@
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <atomic>
 #include <chrono>
 #include <future>
@@ -10,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/executor.h"
+#include "core/parallel.h"
 #include "core/trace.h"
 #include "tests/core/blocked_event.h"
 
@@ -24,7 +23,7 @@ TEST(WorkerStream, Task_RunsInAnotherThreadWithTheGivenThreadCount) {
   int num_threads = 0;
   s->enqueue("look", [&] {
     thread = std::this_thread::get_id();
-    num_threads = omp_get_max_threads();
+    num_threads = num_parallel_threads();
   });
   s->synchronize();
   EXPECT_NE(thread, std::this_thread::get_id());

@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <omp.h>
-
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -16,6 +14,7 @@
 #include "core/device_checks.h"
 #include "core/error.h"
 #include "core/kept_memory.h"
+#include "core/parallel.h"
 #include "core/trace.h"
 #include "core/transfer.h"
 #include "tests/emulator/include/cuda_runtime_api.h"
@@ -295,22 +294,22 @@ TEST_F(EmulatedRuntime, FailedHostTask_FailsEveryStreamOfTheDevice) {
 
 // CUDA may run each of them in another thread, which has OpenMP's own number of threads.
 TEST_F(EmulatedRuntime, HostTasks_BringTheirNumberOfThreads) {
-  const int before = omp_get_max_threads();
+  const int before = num_parallel_threads();
   const auto streams = make_cuda_streams(kGpu);
   const auto a = streams->make_stream("a", 1, nullptr);
   const auto b = make_stream_beside(*a, "b", 2, nullptr, 3);
   for (const int of_thread : {1, 2}) {
-    omp_set_num_threads(of_thread);
+    set_num_parallel_threads(of_thread);
     int threads = 0, elsewhere = 0;
-    b->enqueue("computes", [&] { threads = omp_get_max_threads(); });
+    b->enqueue("computes", [&] { threads = num_parallel_threads(); });
     b->synchronize();
-    a->enqueue("does not", [&] { elsewhere = omp_get_max_threads(); });
+    a->enqueue("does not", [&] { elsewhere = num_parallel_threads(); });
     a->synchronize();
     EXPECT_EQ(threads, 3);
     EXPECT_EQ(elsewhere, of_thread);
-    EXPECT_EQ(omp_get_max_threads(), of_thread);
+    EXPECT_EQ(num_parallel_threads(), of_thread);
   }
-  omp_set_num_threads(before);
+  set_num_parallel_threads(before);
 }
 
 // A captured stream does nothing; every launch does what it was told, in the stream's order.

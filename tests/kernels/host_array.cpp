@@ -4,9 +4,8 @@
 #include <cstring>
 #include <limits>
 
-#include <omp.h>
-
 #include "core/executor.h"
+#include "core/parallel.h"
 #include "core/philox.h"
 
 namespace zinc::test {
@@ -285,12 +284,12 @@ StreamRef test_stream() {
 }
 
 void for_thread_counts(const std::function<void(int)>& body) {
-  const int before = omp_get_max_threads();
+  const int before = num_parallel_threads();
   for (const int threads : {1, 2, 4}) {
-    omp_set_num_threads(threads);
+    set_num_parallel_threads(threads);
     body(threads);
   }
-  omp_set_num_threads(before);
+  set_num_parallel_threads(before);
 }
 
 bool same_for_all_schedules(const std::function<std::vector<HostArray>()>& make) {

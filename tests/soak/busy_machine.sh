@@ -42,7 +42,7 @@ done
 run_ctest() { # run_ctest ARGS...
   rm -f "$build/Testing/Temporary/LastTestsFailed.log"
   [ -z "$regex" ] || set -- -R "$regex" "$@"
-  OMP_WAIT_POLICY=passive ctest --test-dir "$build" --no-tests=ignore --output-on-failure "$@" >>"$log" 2>&1 &
+  ctest --test-dir "$build" --no-tests=ignore --output-on-failure "$@" >>"$log" 2>&1 &
   ctest=$!
   wait "$ctest" || true
   ctest=""

@@ -47,11 +47,8 @@ constexpr std::array kDoors{
     Door{"rapidjson/.*", "train/json/.*", "RapidJSON belongs in train/json/"},
     Door{"(oneapi/dnnl/)?dnnl.*", "kernels/cpu/gemm.*|bench/.*",
          "oneDNN belongs in kernels/cpu/gemm*"},
-    Door{"omp\\.h",
-         "core/parallel\\.h|core/context\\.cpp|core/executor_worker\\.cpp|core/cuda/"
-         "streams\\.cpp|kernels/cpu/.*|"
-         "bench/.*|tests/.*",
-         "OpenMP belongs in core/parallel.h and kernels/cpu/"},
+    Door{"omp\\.h", "kernels/cpu/gemm.*",
+         "OpenMP is oneDNN's and belongs in kernels/cpu/gemm*; loops take core/parallel.h"},
     Door{"hwy/.*", "kernels/cpu/.*|bench/.*", "Highway belongs in kernels/cpu/"},
     Door{"CLI/.*", "apps/.*", "CLI11 belongs in apps/"},
     Door{"pcre2\\.h", "train/.*_pcre2\\.cpp", "PCRE2 belongs in a train/*_pcre2.cpp"},

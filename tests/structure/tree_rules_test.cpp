@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(
         DoorCase{"rapidjson", "rapidjson/reader.h", "train/json/reader.cpp", "train/config.cpp"},
         DoorCase{"onednn", "dnnl.hpp", "kernels/cpu/gemm_onednn.cpp", "kernels/cpu/softmax.cpp"},
         DoorCase{"onednn_3", "oneapi/dnnl/dnnl.hpp", "kernels/cpu/gemm.cpp", "nn/linear.cpp"},
-        DoorCase{"openmp", "omp.h", "kernels/cpu/softmax.cpp", "kernels/softmax.cpp"},
+        DoorCase{"openmp", "omp.h", "kernels/cpu/gemm_onednn.cpp", "kernels/cpu/softmax.cpp"},
         DoorCase{"highway", "hwy/highway.h", "kernels/cpu/softmax.cpp", "core/float16.h"},
         DoorCase{"cli11", "CLI/CLI.hpp", "apps/zinc_main.cpp", "train/config.cpp"},
         DoorCase{"fmt", "fmt/format.h", "core/error.cpp", "core/error.h"},

@@ -190,7 +190,7 @@ Rows rank_rows() {
                &zero::PrecisionConfig::max_consecutive_skips),
             at_least(1), "steps", "skipped in a row, for an overflow, that end the run"),
       works("num_threads", at(&Config::num_threads), between(0, 4096), "threads",
-            "per rank; 0: OMP_NUM_THREADS, else cores / local ranks"),
+            "per rank; 0: OMP_NUM_THREADS, else cores / local ranks, at most the quota"),
       works("device_memory_limit", device_memory_limit(), "of the device tier")
           .by_default_as("none"),
       works("cuda_graph", in_engine(&EngineConfig::cuda_graph),
