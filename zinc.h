@@ -63,17 +63,17 @@
 #include "comm/local/local.h"
 #include "comm/world.h"
 #include "core/exit_codes.h"
+#include "data/loader.h"
+#include "data/token_windows.h"
+#include "generate/generate.h"
+#include "hub/weights.h"
 #include "nn/nn.h"
 #include "tensor/tensor.h"
+#include "text/scores/labels.h"
 #include "train/config/config.h"
 #include "train/config/rank_config.h"
-#include "train/data/loader.h"
-#include "train/data/token_windows.h"
-#include "train/generate.h"
 #include "train/run.h"
-#include "train/scores/labels.h"
 #include "train/train_batch.h"
-#include "train/weights.h"
 #include "zero/engine.h"
 
 namespace zinc {
@@ -88,26 +88,26 @@ using nn::Batch;
 using nn::NamedTensors;
 using nn::TensorList;
 
-using train::accuracy;
-using train::BatchFields;
+using data::BatchFields;
+using data::Dataset;
+using data::EvaluationSet;
+using data::LabelsOf;
+using data::Loader;
+using data::LoaderOptions;
+using data::make_dataset;
+using data::Sample;
+using generate::generate_tokens;
+using generate::GenerateOptions;
+using hub::SafetensorsWeights;
+using hub::save_weights;
+using text::accuracy;
+using text::exact_match;
+using text::f1_binary;
+using text::f1_macro;
+using text::f1_micro;
+using text::perplexity;
 using train::Config;
-using train::Dataset;
 using train::eval_batch;
-using train::EvaluationSet;
-using train::exact_match;
-using train::f1_binary;
-using train::f1_macro;
-using train::f1_micro;
-using train::generate;
-using train::GenerateOptions;
-using train::LabelsOf;
-using train::Loader;
-using train::LoaderOptions;
-using train::make_dataset;
-using train::perplexity;
-using train::SafetensorsWeights;
-using train::Sample;
-using train::save_weights;
 using train::train_batch;
 
 using zero::Engine;

@@ -9,7 +9,7 @@
 #include "core/context.h"
 #include "core/dtype.h"
 #include "core/exit_codes.h"
-#include "train/merged_weights.h"
+#include "hub/merged_weights.h"
 
 namespace zinc::apps {
 namespace {
@@ -21,9 +21,9 @@ struct AdapterArguments {
 int merge(const AdapterArguments& options) {
   Context context;
   const ContextScope scope(context);
-  train::MergeOptions merging;
+  hub::MergeOptions merging;
   if (!options.dtype.empty()) merging.dtype = parse_dtype(options.dtype);
-  train::merge_adapter(options.model, options.adapter, options.out, merging);
+  hub::merge_adapter(options.model, options.adapter, options.out, merging);
   fmt::print("{} with {} in {}\n", options.model, options.adapter, options.out);
   return kDone;
 }

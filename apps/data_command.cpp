@@ -14,10 +14,10 @@
 #include "apps/run_examples.h"
 #include "core/error.h"
 #include "core/exit_codes.h"
-#include "train/hub/model_config.h"
-#include "train/json/writer.h"
-#include "train/text/tokenizer_folder.h"
-#include "train/text/unicode/utf8.h"
+#include "files/json/writer.h"
+#include "files/utf8.h"
+#include "hub/model_config.h"
+#include "text/tokenizer_folder.h"
 
 namespace zinc::apps {
 namespace {
@@ -60,7 +60,7 @@ std::string printable(const std::string& text) {
   return shown;
 }
 
-std::string text_of_tokens(const train::Tokenizer* tokenizer, const train::Example& example,
+std::string text_of_tokens(const text::Tokenizer* tokenizer, const data::Example& example,
                            size_t begin, size_t end) {
   std::string text;
   bool first = begin == 0;
@@ -71,11 +71,11 @@ std::string text_of_tokens(const train::Tokenizer* tokenizer, const train::Examp
       first = tokenizer->append_bytes(example.tokens[i], first, text);
     }
   }
-  return printable(train::replace_invalid_utf8(text));
+  return printable(files::replace_invalid_utf8(text));
 }
 
 // Runs of tokens that are trained, or are not, in turn.
-std::string marked_text(const train::Tokenizer* tokenizer, const train::Example& example,
+std::string marked_text(const text::Tokenizer* tokenizer, const data::Example& example,
                         const Marks& marks) {
   std::string shown;
   for (size_t begin = 0; begin < example.tokens.size();) {
@@ -90,9 +90,9 @@ std::string marked_text(const train::Tokenizer* tokenizer, const train::Example&
   return shown;
 }
 
-void print_json(const std::string& file, const train::ExampleSettings& settings,
-                const train::ExampleCounts& counts) {
-  train::json::Writer writer;
+void print_json(const std::string& file, const data::ExampleSettings& settings,
+                const data::ExampleCounts& counts) {
+  files::json::Writer writer;
   writer.begin_object().member("file", file).member("fields", settings.fields.describe());
   writer.member("chat", name_of(settings.format)).member("records", counts.records);
   writer.member("examples", counts.examples).member("tokens", counts.tokens);
@@ -108,9 +108,9 @@ void print_json(const std::string& file, const train::ExampleSettings& settings,
 ExampleLimits limits_of(const DataArguments& options) {
   ExampleLimits limits{.max_tokens = options.seq > 0 ? options.seq : kDefaultSequence};
   if (options.model.empty()) return limits;
-  const train::ModelConfig config = train::find_model_config(options.model).config;
-  limits.vocabulary_size = train::vocabulary_size(config);
-  const int64_t positions = train::max_positions(config);
+  const hub::ModelConfig config = hub::find_model_config(options.model).config;
+  limits.vocabulary_size = hub::vocabulary_size(config);
+  const int64_t positions = hub::max_positions(config);
   if (options.seq == 0) limits.max_tokens = std::min(positions, kDefaultSequence);
   if (options.seq > positions) {
     throw ConfigError(
@@ -120,16 +120,16 @@ ExampleLimits limits_of(const DataArguments& options) {
 }
 
 void show_file(const DataArguments& options, const std::string& file,
-               const train::Tokenizer* tokenizer, const ExampleLimits& limits) {
-  train::ExampleSettings settings = settings_of(options.example, file, tokenizer, limits);
+               const text::Tokenizer* tokenizer, const ExampleLimits& limits) {
+  data::ExampleSettings settings = settings_of(options.example, file, tokenizer, limits);
   if (!options.model.empty()) {
-    set_objective(settings, train::find_model_config(options.model), options.example);
+    set_objective(settings, hub::find_model_config(options.model), options.example);
   }
-  const train::ExampleMaker maker(tokenizer, settings);
-  const std::unique_ptr<train::RecordReader> reader = train::open_records(file);
+  const data::ExampleMaker maker(tokenizer, settings);
+  const std::unique_ptr<data::RecordReader> reader = data::open_records(file);
   const Marks marks = marks_for(options.color);
   int64_t shown = 0;
-  const auto take = [&](const train::Record& record, const train::Example& example) {
+  const auto take = [&](const data::Record& record, const data::Example& example) {
     if (options.json || shown++ >= options.examples) return;
     fmt::print("{}: {} tokens, {} trained\n{}\n\n", record.place, example.tokens.size(),
                example.num_targets(), marked_text(tokenizer, example, marks));
@@ -140,7 +140,7 @@ void show_file(const DataArguments& options, const std::string& file,
       fmt::print("note: {}\n", note);
     fmt::print("\n");
   }
-  const train::ExampleCounts counts = train::make_examples(
+  const data::ExampleCounts counts = data::make_examples(
       *reader, maker, {.threads = inspect_machine().cores, .skip_bad = options.example.skip_bad},
       take);
   if (options.json) return print_json(file, settings, counts);
@@ -148,11 +148,11 @@ void show_file(const DataArguments& options, const std::string& file,
 }
 
 int show_data(const DataArguments& options) {
-  std::unique_ptr<train::Tokenizer> tokenizer;
+  std::unique_ptr<text::Tokenizer> tokenizer;
   if (options.tokenizer == "bytes") {
-    tokenizer = std::make_unique<train::ByteTokenizer>();
+    tokenizer = std::make_unique<text::ByteTokenizer>();
   } else if (!options.tokenizer.empty()) {
-    tokenizer = train::load_tokenizer(options.tokenizer);
+    tokenizer = text::load_tokenizer(options.tokenizer);
   }
   const ExampleLimits limits = limits_of(options);
   for (const std::string& file : options.files) show_file(options, file, tokenizer.get(), limits);

@@ -15,9 +15,9 @@
 #include "apps/plan_verdict.h"
 #include "core/error.h"
 #include "core/exit_codes.h"
-#include "train/files/atomic_file.h"
-#include "train/files/input_file.h"
-#include "train/json/writer.h"
+#include "files/atomic_file.h"
+#include "files/input_file.h"
+#include "files/json/writer.h"
 
 namespace zinc::apps {
 namespace {
@@ -49,9 +49,9 @@ int64_t bytes_of(const std::string& option, std::string_view text, bool per_host
                                 option, whole));
 }
 
-train::FitLimits limits_of(const FitArguments& arguments, const FitRun& run) {
+plan::FitLimits limits_of(const FitArguments& arguments, const FitRun& run) {
   const int ranks = run.plan.ranks_per_host;
-  train::FitLimits limits;
+  plan::FitLimits limits;
   limits.device =
       arguments.device_memory.empty() ? run.plan.device_room : device_memory_of(arguments, ranks);
   if (limits.device <= 0) limits.device = kDefaultDeviceBytes;
@@ -75,7 +75,7 @@ std::string read_config(const std::string& path) {
   if (!std::filesystem::exists(path, ignored)) {
     throw ConfigError(fmt::format("there is no configuration file '{}'", path));
   }
-  return train::read_text_file(path, kMostBytes);
+  return files::read_text_file(path, kMostBytes);
 }
 
 }  // namespace
@@ -114,11 +114,11 @@ void add_fit_options(CLI::App& verb, FitArguments& arguments) {
 }
 
 int run_fit(const FitArguments& arguments, FitRun run) {
-  train::FitRequest request{.model = std::move(run.model),
-                            .plan = run.plan,
-                            .limits = limits_of(arguments, run),
-                            .max_plans = arguments.max_plans,
-                            .threads = std::clamp(inspect_machine().cores, 1, kMostThreads)};
+  plan::FitRequest request{.model = std::move(run.model),
+                           .plan = run.plan,
+                           .limits = limits_of(arguments, run),
+                           .max_plans = arguments.max_plans,
+                           .threads = std::clamp(inspect_machine().cores, 1, kMostThreads)};
   request.space.world = run.plan.world;
   request.space.meshes = run.plan.hardware.has_value();
   request.space.global_batch = arguments.global_batch;
@@ -133,21 +133,21 @@ int run_fit(const FitArguments& arguments, FitRun run) {
                "note: no device is here to ask: each rank has a GPU of 80 GiB; "
                "--device-memory says another\n");
   }
-  const train::FitResult result = train::fit(request);
-  std::optional<train::KeyCosts> costs;
+  const plan::FitResult result = plan::fit(request);
+  std::optional<plan::KeyCosts> costs;
   if (!arguments.explain.empty() && !result.best.empty()) {
-    costs = train::explain_key(request, result.best.front(), arguments.explain);
+    costs = plan::explain_key(request, result.best.front(), arguments.explain);
   }
   if (run.json) {
-    fmt::print("{}\n", train::json_of(result, request, costs));
+    fmt::print("{}\n", plan::json_of(result, request, costs));
   } else {
-    fmt::print("{}{}", train::describe(result, request),
+    fmt::print("{}{}", plan::describe(result, request),
                result.is_timed ? "" : how_to_get_hardware());
-    if (costs) fmt::print("\n{}", train::describe(*costs));
+    if (costs) fmt::print("\n{}", plan::describe(*costs));
   }
   if (result.best.empty()) return kOutOfMemory;
   if (!arguments.write.empty()) {
-    train::write_file_atomically(arguments.write, train::json::write(result.best.front().file, 2));
+    files::write_file_atomically(arguments.write, files::json::write(result.best.front().file, 2));
     if (!run.json) fmt::print("written: {}\n", arguments.write);
   }
   return kDone;

@@ -6,7 +6,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "train/plan/fit.h"
+#include "plan/fit.h"
 
 namespace zinc::apps {
 
@@ -29,8 +29,8 @@ int64_t device_memory_of(const FitArguments& arguments, int ranks_per_host);
 
 // What of a plan's command line a search takes.
 struct FitRun {
-  train::ModelConfigFile model;
-  train::PlanOptions plan;
+  hub::ModelConfigFile model;
+  plan::PlanOptions plan;
   train::Overrides flags;
   std::string config;  // path; empty: nothing is fixed
   bool json = false;

@@ -23,9 +23,9 @@ std::string own_hardware_path() {
   return "";
 }
 
-std::optional<train::Hardware> find_hardware(const std::string& path, DeviceKind device) {
+std::optional<plan::Hardware> find_hardware(const std::string& path, DeviceKind device) {
   if (!path.empty()) {
-    train::Hardware given = train::read_hardware(path);
+    plan::Hardware given = plan::read_hardware(path);
     if (given.device != device) {
       throw ConfigError(fmt::format(
           "--hardware {} is about the device '{}', the run about '{}': give another file, or "
@@ -37,7 +37,7 @@ std::optional<train::Hardware> find_hardware(const std::string& path, DeviceKind
   const std::string own = own_hardware_path();
   std::error_code ignored;
   if (own.empty() || !std::filesystem::exists(own, ignored)) return std::nullopt;
-  train::Hardware hardware = train::read_hardware(own);
+  plan::Hardware hardware = plan::read_hardware(own);
   if (hardware.device != device) return std::nullopt;
   return hardware;
 }

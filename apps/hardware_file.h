@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "train/plan/hardware.h"
+#include "plan/hardware.h"
 
 namespace zinc::apps {
 
@@ -13,10 +13,10 @@ namespace zinc::apps {
 std::string own_hardware_path();
 
 // The file at `path`; where that is empty, the machine's own, or nothing where there is none or
-// where it is about another kind of device. Throws DataError and IoError as train::read_hardware
+// where it is about another kind of device. Throws DataError and IoError as plan::read_hardware
 // does, also for an own file that is broken, and ConfigError where the file at `path` is about
 // another kind.
-std::optional<train::Hardware> find_hardware(const std::string& path, DeviceKind device);
+std::optional<plan::Hardware> find_hardware(const std::string& path, DeviceKind device);
 
 // How to get the times that a plan without a hardware file does not have.
 std::string how_to_get_hardware();

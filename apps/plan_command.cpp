@@ -18,10 +18,10 @@
 #include "apps/tuning_options.h"
 #include "core/error.h"
 #include "core/exit_codes.h"
-#include "train/files/atomic_file.h"
-#include "train/json/parser.h"
-#include "train/plan/estimator.h"
-#include "train/plan/plan.h"
+#include "files/atomic_file.h"
+#include "files/json/parser.h"
+#include "plan/estimator.h"
+#include "plan/plan.h"
 
 namespace zinc::apps {
 namespace {
@@ -34,7 +34,7 @@ struct PlanArguments {
   std::string dtype;
   std::string format = "zinc";
   std::string hardware;
-  train::PlanOptions plan;
+  plan::PlanOptions plan;
   train::Overrides flags;
   int ranks_per_host = 0;
   TuningArguments tuning;
@@ -45,56 +45,56 @@ struct PlanArguments {
   bool kernels = false;
   FitArguments fit;
   // --format deepspeed without a model
-  train::EstimatorInput estimate;
+  plan::EstimatorInput estimate;
 };
 
-train::ModelConfigFile model_of(const PlanArguments& options) {
+hub::ModelConfigFile model_of(const PlanArguments& options) {
   if (options.model.empty()) throw ConfigError("--model must name a model");
-  return train::find_model_config(options.model);
+  return hub::find_model_config(options.model);
 }
 
 int print_estimate(const PlanArguments& options) {
-  train::EstimatorInput input = options.estimate;
+  plan::EstimatorInput input = options.estimate;
   if (input.num_parameters == 0) {
-    const auto counts = train::count_parameters(model_of(options));
+    const auto counts = plan::count_parameters(model_of(options));
     input.num_parameters = counts.num_parameters;
     input.largest_layer = counts.largest_layer;
   }
-  fmt::print("{}", train::deepspeed_estimate(input));
+  fmt::print("{}", plan::deepspeed_estimate(input));
   return kDone;
 }
 
-int print_program(const train::PlannedProgram& program, const PlanArguments& options) {
+int print_program(const plan::PlannedProgram& program, const PlanArguments& options) {
   if (!options.html.empty()) {
-    std::optional<train::json::Value> other;
+    std::optional<files::json::Value> other;
     if (!options.diff.empty()) {
-      other = train::json::parse_file(options.diff);
+      other = files::json::parse_file(options.diff);
       describe_difference(program, *other);  // throws where it is no program
     }
-    const std::string page = train::html_of(
+    const std::string page = plan::html_of(
         program, options.config, {.name = options.diff, .program = other ? &*other : nullptr});
-    train::write_file_atomically(options.html, page);
+    files::write_file_atomically(options.html, page);
     fmt::print("{}: the step, {} kB; open it in a browser\n", options.html, page.size() / 1000);
   } else if (!options.diff.empty()) {
-    fmt::print("{}", describe_difference(program, train::json::parse_file(options.diff)));
+    fmt::print("{}", describe_difference(program, files::json::parse_file(options.diff)));
   } else if (options.json) {
-    fmt::print("{}\n", train::json_of(program));
+    fmt::print("{}\n", plan::json_of(program));
   } else {
-    fmt::print("{}", train::describe(program));
+    fmt::print("{}", plan::describe(program));
   }
   return kDone;
 }
 
 int make_plan(PlanArguments options) {
   if (options.format == "deepspeed") return print_estimate(options);
-  train::ModelConfigFile model = model_of(options);
-  model.tuning = tuning_of(options.tuning, train::model_type(model.config));
+  hub::ModelConfigFile model = model_of(options);
+  model.tuning = tuning_of(options.tuning, hub::model_type(model.config));
   options.plan.save_frozen = options.save_frozen || model.tuning.is_all();
   if (options.config.empty() && !options.fit.fit) {
     throw ConfigError("--config must name a configuration");
   }
   options.plan.device = parse_device(options.device);
-  const int64_t longest = train::max_positions(model.config);
+  const int64_t longest = hub::max_positions(model.config);
   if (options.plan.seq == 0) options.plan.seq = std::min(longest, kDefaultSequence);
   if (options.plan.seq > longest) {
     throw ConfigError(
@@ -106,7 +106,7 @@ int make_plan(PlanArguments options) {
       throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options.dtype));
     }
   }
-  options.flags.hidden_size = train::hidden_size(model.config);
+  options.flags.hidden_size = hub::hidden_size(model.config);
   const int ranks_per_host =
       options.ranks_per_host > 0 ? options.ranks_per_host : std::min(options.plan.world, 8);
   if (options.plan.num_threads == 0) {
@@ -132,14 +132,14 @@ int make_plan(PlanArguments options) {
   const train::Config config =
       filled(model, train::load_config(options.config, options.plan.world, options.flags),
              options.plan, device_memory, is_table);
-  const train::Plan plan = train::make_plan(model, config, options.plan);
+  const plan::Plan plan = plan::make_plan(model, config, options.plan);
   if (options.plan.program) return print_program(*plan.program, options);
   if (options.json) {
-    fmt::print("{}\n", train::json_of(plan));
+    fmt::print("{}\n", plan::json_of(plan));
     return kDone;
   }
   if (options.kernels) {
-    fmt::print("{}", train::describe_kernels(plan));
+    fmt::print("{}", plan::describe_kernels(plan));
     return kDone;
   }
   print_plan(plan, model, config, ranks_per_host);

@@ -29,14 +29,14 @@ Room room_for(Device device, int ranks_per_host) {
                       mib(bytes / ranks_per_host), ranks_per_host)};
 }
 
-std::string verdict(const train::Plan& plan, const train::ModelConfigFile& model,
+std::string verdict(const plan::Plan& plan, const hub::ModelConfigFile& model,
                     const train::Config& config, const Room& room) {
   if (room.bytes == 0) return "";
   // Segments are what the system sees; a run reserves a little more than it hands out.
   const int64_t peak = plan.fullest.peaks.reserved[static_cast<size_t>(Tier::device)].peak;
   if (peak <= room.bytes) return fmt::format("fits: {}\n", room.words);
   std::string text = fmt::format("does not fit: {}\n", room.words);
-  const auto change = train::cheapest_change(model, config, plan.options, room.bytes);
+  const auto change = plan::cheapest_change(model, config, plan.options, room.bytes);
   if (change) {
     text += fmt::format("would fit with {}: {:.0f} MiB per rank\n", change->words,
                         mib(change->device_peak));

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/device.h"
-#include "train/plan/plan.h"
+#include "plan/plan.h"
 
 namespace zinc::apps {
 
@@ -19,7 +19,7 @@ struct Room {
 Room room_for(Device device, int ranks_per_host);
 
 // Lines for a person; none where nothing is known of the room.
-std::string verdict(const train::Plan& plan, const train::ModelConfigFile& model,
+std::string verdict(const plan::Plan& plan, const hub::ModelConfigFile& model,
                     const train::Config& config, const Room& room);
 
 }  // namespace zinc::apps

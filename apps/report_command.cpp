@@ -13,10 +13,10 @@
 #include "core/build_info.h"
 #include "core/cuda_backend.h"
 #include "core/exit_codes.h"
+#include "files/json/value.h"
+#include "files/json/writer.h"
 #include "kernels/attention_library.h"
 #include "offload/storage.h"
-#include "train/json/value.h"
-#include "train/json/writer.h"
 #include "train/metrics/progress.h"
 
 namespace zinc::apps {
@@ -98,10 +98,10 @@ std::vector<Line> machine_lines() {
   return lines;
 }
 
-train::json::Value as_json(const std::vector<Line>& lines) {
-  train::json::Object object;
+files::json::Value as_json(const std::vector<Line>& lines) {
+  files::json::Object object;
   for (const Line& line : lines) {
-    train::json::Object entry;
+    files::json::Object entry;
     entry.set("value", line.value);
     entry.set("good", line.good);
     if (!line.good) entry.set("cure", line.cure);
@@ -122,10 +122,10 @@ int report(bool as_json_text) {
   const std::vector<Line> build = build_lines();
   const std::vector<Line> machine = machine_lines();
   if (as_json_text) {
-    train::json::Object root;
+    files::json::Object root;
     root.set("build", as_json(build));
     root.set("machine", as_json(machine));
-    fmt::print("{}\n", train::json::write(root));
+    fmt::print("{}\n", files::json::write(root));
     return kDone;
   }
   print("build", build);

@@ -14,11 +14,11 @@
 #include "core/crc32c.h"
 #include "core/error.h"
 #include "core/philox.h"
-#include "train/data/token_windows.h"
-#include "train/examples/example_data.h"
-#include "train/files/atomic_file.h"
-#include "train/files/input_file.h"
-#include "train/hub/family.h"
+#include "data/examples/example_data.h"
+#include "data/token_windows.h"
+#include "files/atomic_file.h"
+#include "files/input_file.h"
+#include "hub/family.h"
 
 namespace zinc::apps {
 namespace {
@@ -38,15 +38,15 @@ class TokenStreams final : public RunData {
 
   int64_t vocabulary_size() const override { return tokens_.vocabulary_size(); }
 
-  void fit(const train::ModelConfigFile& model, int64_t seq) override {
-    const int64_t vocabulary = train::vocabulary_size(model.config);
+  void fit(const hub::ModelConfigFile& model, int64_t seq) override {
+    const int64_t vocabulary = hub::vocabulary_size(model.config);
     vocabulary_ = vocabulary;
     seq_ = seq;
-    if (train::objective(model.config).kind != train::Objective::next_tokens) {
-      const bool guesses = train::objective(model.config).kind == train::Objective::masked_tokens;
+    if (hub::objective(model.config).kind != hub::Objective::next_tokens) {
+      const bool guesses = hub::objective(model.config).kind == hub::Objective::masked_tokens;
       throw ConfigError(fmt::format(
           "{} learns no text that goes on, as --data {} holds; give {}",
-          train::model_type(model.config), tokens_.describe(),
+          hub::model_type(model.config), tokens_.describe(),
           guesses ? "records, or make each line of a .txt one by --fields text=text"
                   : "records with a text and its answer or class (.jsonl, .json, .csv, .tsv)"));
     }
@@ -65,8 +65,8 @@ class TokenStreams final : public RunData {
   void prepare(const std::atomic<bool>&, const std::function<void(const std::string&)>&) override {}
 
   void open() override {
-    train::TokenSequence training = tokens_;
-    std::vector<train::TokenSequence> validation;
+    data::TokenSequence training = tokens_;
+    std::vector<data::TokenSequence> validation;
     if (arguments_.evaluates) {
       validation.push_back(tokens_);
     } else if (sets_.empty()) {
@@ -74,23 +74,23 @@ class TokenStreams final : public RunData {
           tokens_.split_tail(arguments_.validation_fraction);
     }
     for (const ValidationFiles& set : sets_) {
-      const train::TokenSequence& tokens = validation.emplace_back(tokenizer_.open(set.files));
+      const data::TokenSequence& tokens = validation.emplace_back(tokenizer_.open(set.files));
       require_own_tokens(tokenizer_, "--validation " + tokens.describe(), tokens.vocabulary_size(),
                          vocabulary_);
     }
     if (!arguments_.evaluates) {
-      training_.emplace(
-          training, train::TokenWindowsOptions{.seq_len = seq_, .vocabulary_size = vocabulary_});
+      training_.emplace(training,
+                        data::TokenWindowsOptions{.seq_len = seq_, .vocabulary_size = vocabulary_});
     }
-    for (const train::TokenSequence& tokens : validation) {
-      validation_.push_back(std::make_unique<train::TokenWindows>(
-          tokens, train::TokenWindowsOptions{
+    for (const data::TokenSequence& tokens : validation) {
+      validation_.push_back(std::make_unique<data::TokenWindows>(
+          tokens, data::TokenWindowsOptions{
                       .seq_len = seq_, .vocabulary_size = vocabulary_, .keep_short = true}));
     }
   }
 
-  const train::Dataset& training() const override { return *training_; }
-  const std::vector<std::unique_ptr<train::Dataset>>& validation() const override {
+  const data::Dataset& training() const override { return *training_; }
+  const std::vector<std::unique_ptr<data::Dataset>>& validation() const override {
     return validation_;
   }
   bool has_lengths() const override { return false; }
@@ -100,7 +100,7 @@ class TokenStreams final : public RunData {
 
  private:
   // Reading everything would take as long as reading it once more.
-  static uint64_t hash_of(const train::TokenSequence& tokens) {
+  static uint64_t hash_of(const data::TokenSequence& tokens) {
     constexpr int64_t kTokens = 1024;
     std::string text;
     for (const auto& part : tokens.parts()) {
@@ -118,10 +118,10 @@ class TokenStreams final : public RunData {
   const RunDataArguments& arguments_;
   const RunTokenizer tokenizer_;
   const std::vector<ValidationFiles> sets_;
-  train::TokenSequence tokens_;
+  data::TokenSequence tokens_;
   int64_t vocabulary_ = 0, seq_ = 0;
-  std::optional<train::TokenWindows> training_;
-  std::vector<std::unique_ptr<train::Dataset>> validation_;
+  std::optional<data::TokenWindows> training_;
+  std::vector<std::unique_ptr<data::Dataset>> validation_;
 };
 
 class Examples final : public RunData {
@@ -143,8 +143,8 @@ class Examples final : public RunData {
     return holds_text_ ? text_tokenizer().vocabulary_size() : 0;
   }
 
-  void fit(const train::ModelConfigFile& model, int64_t seq) override {
-    const int64_t vocabulary = train::vocabulary_size(model.config);
+  void fit(const hub::ModelConfigFile& model, int64_t seq) override {
+    const int64_t vocabulary = hub::vocabulary_size(model.config);
     seq_ = seq;
     if (seq < 2) throw ConfigError("--seq must be at least 2 for examples");
     for (Source& source : sources_) {
@@ -159,21 +159,21 @@ class Examples final : public RunData {
                                       sources_.front().path, source.path));
       }
     }
-    const train::LabelsOf labels = sources_.front().settings->labels;
-    if (labels == train::LabelsOf::tokens) return;
+    const data::LabelsOf labels = sources_.front().settings->labels;
+    if (labels == data::LabelsOf::tokens) return;
     if (arguments_.pack) {
       throw ConfigError(fmt::format("--pack joins texts that go on; {} reads a text whole",
-                                    train::model_type(model.config)));
+                                    hub::model_type(model.config)));
     }
-    const int64_t pad = train::pad_token(model.config);
+    const int64_t pad = hub::pad_token(model.config);
     fields_ = {.lengths = true,
                .labels = labels,
                .pad_token = static_cast<int32_t>(std::max<int64_t>(pad, 0))};
-    if (labels == train::LabelsOf::masked) {
+    if (labels == data::LabelsOf::masked) {
       const double share = arguments_.examples.mlm_probability;
       fields_.masking = {.mask_token = text_tokenizer().mask_token().value_or(-1),
                          .vocabulary_size = text_tokenizer().vocabulary_size(),
-                         .share = share > 0.0 ? share : train::Masking{}.share};
+                         .share = share > 0.0 ? share : data::Masking{}.share};
     }
   }
 
@@ -182,7 +182,7 @@ class Examples final : public RunData {
     for (const Source& source : sources_) {
       text += str(describe_settings(*source.settings), ' ', source.set != nullptr, ' ',
                   source.set != nullptr ? source.set->name : "", ' ');
-      const train::MappedFile file = train::MappedFile::open(source.path);
+      const files::MappedFile file = files::MappedFile::open(source.path);
       const int64_t piece = std::min<int64_t>(file.size(), 4096);
       text += str(file.size(), ' ');
       for (int64_t i = 0; i < kHashSamples; ++i) {
@@ -196,9 +196,9 @@ class Examples final : public RunData {
   void prepare(const std::atomic<bool>& stop,
                const std::function<void(const std::string&)>& say) override {
     for (const Source& source : sources_) {
-      train::ExampleFileOptions options = file_options(source);
+      data::ExampleFileOptions options = file_options(source);
       options.make.stop = &stop;
-      options.progress = [&](const train::ExampleCounts& counts) {
+      options.progress = [&](const data::ExampleCounts& counts) {
         say(fmt::format("{}: {} records read", source.path, counts.records));
       };
       make_example_folder(source.path, &text_tokenizer(), *source.settings, options);
@@ -207,17 +207,17 @@ class Examples final : public RunData {
   }
 
   void open() override {
-    using Files = std::vector<std::shared_ptr<const train::ExampleFile>>;
+    using Files = std::vector<std::shared_ptr<const data::ExampleFile>>;
     Files training;
     std::map<const ValidationFiles*, Files> validation;
     for (Source& source : sources_) {
       const std::string folder =
           example_folder(source.path, &text_tokenizer(), *source.settings, file_options(source));
       source.file =
-          std::make_shared<const train::ExampleFile>(train::ExampleFile::open(folder, source.path));
+          std::make_shared<const data::ExampleFile>(data::ExampleFile::open(folder, source.path));
       (source.set != nullptr ? validation[source.set] : training).push_back(source.file);
     }
-    train::ExampleData all(training, fields_);
+    data::ExampleData all(training, fields_);
     if (arguments_.evaluates) {
       validation_.push_back(packed(std::move(all)));
     } else if (sets_.empty()) {
@@ -227,19 +227,19 @@ class Examples final : public RunData {
     } else {
       training_ = packed(std::move(all));
       for (const ValidationFiles& set : sets_) {
-        validation_.push_back(packed(train::ExampleData(validation[&set], fields_)));
+        validation_.push_back(packed(data::ExampleData(validation[&set], fields_)));
       }
     }
   }
 
-  const train::Dataset& training() const override { return *training_; }
-  const std::vector<std::unique_ptr<train::Dataset>>& validation() const override {
+  const data::Dataset& training() const override { return *training_; }
+  const std::vector<std::unique_ptr<data::Dataset>>& validation() const override {
     return validation_;
   }
   bool fills_rows() const override { return true; }
   bool has_lengths() const override { return !arguments_.pack && !arguments_.pad_to_longest; }
   std::string samples_are() const override {
-    if (fields_.labels != train::LabelsOf::tokens) {
+    if (fields_.labels != data::LabelsOf::tokens) {
       return fmt::format("texts of at most {} tokens", seq_);
     }
     return arguments_.pack ? fmt::format("rows of {} tokens", seq_)
@@ -265,42 +265,42 @@ class Examples final : public RunData {
   struct Source {
     std::string path;
     const ValidationFiles* set = nullptr;  // null: it is trained on
-    std::optional<train::ExampleSettings> settings{};
-    std::shared_ptr<const train::ExampleFile> file{};
+    std::optional<data::ExampleSettings> settings{};
+    std::shared_ptr<const data::ExampleFile> file{};
   };
 
-  const train::Tokenizer& text_tokenizer() const {
+  const text::Tokenizer& text_tokenizer() const {
     return tokenizer_.tokenizer != nullptr ? *tokenizer_.tokenizer : bytes_;
   }
 
-  train::ExampleSettings settings(const std::string& path, const ExampleLimits& limits) const {
+  data::ExampleSettings settings(const std::string& path, const ExampleLimits& limits) const {
     return settings_of(arguments_.examples, path, &text_tokenizer(), limits);
   }
 
-  train::ExampleFileOptions file_options(const Source& source) const {
-    const std::string beside = train::parent_folder(source.path) + "/.zinc-cache";
+  data::ExampleFileOptions file_options(const Source& source) const {
+    const std::string beside = files::parent_folder(source.path) + "/.zinc-cache";
     return {.cache = arguments_.cache.empty() ? beside : arguments_.cache,
             .tokenizer_folder = tokenizer_.tokenizer != nullptr ? tokenizer_.folder : "",
             .make = {.threads = inspect_machine().cores, .skip_bad = arguments_.examples.skip_bad}};
   }
 
-  std::unique_ptr<train::Dataset> packed(train::ExampleData examples) const {
+  std::unique_ptr<data::Dataset> packed(data::ExampleData examples) const {
     if (arguments_.pack) {
-      return std::make_unique<train::PackedExamples>(std::move(examples), seq_);
+      return std::make_unique<data::PackedExamples>(std::move(examples), seq_);
     }
-    return std::make_unique<train::ExampleData>(std::move(examples));
+    return std::make_unique<data::ExampleData>(std::move(examples));
   }
 
   const RunDataArguments& arguments_;
   const RunTokenizer tokenizer_;
-  const train::ByteTokenizer bytes_;
+  const text::ByteTokenizer bytes_;
   const std::vector<ValidationFiles> sets_;
   std::vector<Source> sources_;
   bool holds_text_ = false;
   int64_t seq_ = 0;
-  train::BatchFields fields_;
-  std::unique_ptr<train::Dataset> training_;
-  std::vector<std::unique_ptr<train::Dataset>> validation_;
+  data::BatchFields fields_;
+  std::unique_ptr<data::Dataset> training_;
+  std::vector<std::unique_ptr<data::Dataset>> validation_;
 };
 
 }  // namespace
@@ -381,7 +381,7 @@ std::unique_ptr<RunData> find_run_data(const RunDataArguments& arguments,
   for (const ValidationFiles& set : validation_files(arguments)) {
     files.insert(files.end(), set.files.begin(), set.files.end());
   }
-  const auto with_fields = std::ranges::count_if(files, train::has_field_name);
+  const auto with_fields = std::ranges::count_if(files, data::has_field_name);
   if (with_fields == std::ssize(files) || arguments.examples.given()) {
     return std::make_unique<Examples>(arguments, tokenizer);
   }

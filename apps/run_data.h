@@ -12,7 +12,7 @@
 
 #include "apps/run_examples.h"
 #include "apps/run_tokenizer.h"
-#include "train/data/dataset.h"
+#include "data/dataset.h"
 
 namespace CLI {
 class App;
@@ -54,16 +54,16 @@ class RunData {
   // Tokens that the data can have, where they are made of text; 0 where the files do not say.
   virtual int64_t vocabulary_size() const = 0;
   // The model that learns, and the longest sample. ConfigError where it does not learn such data.
-  virtual void fit(const train::ModelConfigFile& model, int64_t seq) = 0;
+  virtual void fit(const hub::ModelConfigFile& model, int64_t seq) = 0;
   // The same on every rank whose data are the same.
   virtual uint64_t hash() const = 0;
   // Work that one process of a host does for all; `say` gets words for a live line. `stop` ends it.
   virtual void prepare(const std::atomic<bool>& stop,
                        const std::function<void(const std::string&)>& say) = 0;
   virtual void open() = 0;
-  virtual const train::Dataset& training() const = 0;
+  virtual const data::Dataset& training() const = 0;
   // In the order of validation_names().
-  virtual const std::vector<std::unique_ptr<train::Dataset>>& validation() const = 0;
+  virtual const std::vector<std::unique_ptr<data::Dataset>>& validation() const = 0;
   // Lengths of samples differ, so that batches may be shorter than the longest.
   virtual bool has_lengths() const = 0;
   // Batches may hold fewer samples than they have rows for: a set that is smaller than a batch

@@ -6,18 +6,17 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "train/files/input_file.h"
-#include "train/hub/family.h"
-#include "train/json/parser.h"
-#include "train/json/writer.h"
+#include "files/input_file.h"
+#include "files/json/parser.h"
+#include "files/json/writer.h"
+#include "hub/family.h"
 #include "train/metrics/progress.h"
 
 namespace zinc::apps {
 namespace {
 
-train::Mask parse_mask(const std::string& name) {
-  for (const train::Mask mask :
-       {train::Mask::prompt_tokens, train::Mask::offsets, train::Mask::none}) {
+data::Mask parse_mask(const std::string& name) {
+  for (const data::Mask mask : {data::Mask::prompt_tokens, data::Mask::offsets, data::Mask::none}) {
     if (name == name_of(mask)) return mask;
   }
   throw ConfigError(fmt::format("--mask must be prompt, offsets or none, not '{}'", name));
@@ -38,14 +37,14 @@ std::string escaped(std::string_view text) {
   return shown;
 }
 
-std::string place_list(const train::CountedPlaces& counted) {
+std::string place_list(const data::CountedPlaces& counted) {
   std::string list;
   for (const std::string& place : counted.places) list += (list.empty() ? "" : ", ") + place;
   const int64_t more = counted.count - static_cast<int64_t>(counted.places.size());
   return more > 0 ? fmt::format("{} and {} more", list, more) : list;
 }
 
-void require_pattern_fits(const ExampleArguments& arguments, const train::FieldMap& fields) {
+void require_pattern_fits(const ExampleArguments& arguments, const data::FieldMap& fields) {
   if (arguments.pattern.empty()) return;
   if (!arguments.chat.empty() && arguments.chat != "plain") {
     throw ConfigError("--pattern and --chat both say how a prompt and its answer become a text");
@@ -59,23 +58,23 @@ void require_pattern_fits(const ExampleArguments& arguments, const train::FieldM
 // The text of a folder's chat template, of all where there are several; empty: there is none.
 std::string chat_template_of(const std::string& folder) {
   constexpr int64_t kMostBytes = int64_t{16} << 20;
-  if (train::file_exists(folder + "/chat_template.jinja")) {
-    return train::read_text_file(folder + "/chat_template.jinja", kMostBytes);
+  if (files::file_exists(folder + "/chat_template.jinja")) {
+    return files::read_text_file(folder + "/chat_template.jinja", kMostBytes);
   }
   const std::string file = folder + "/tokenizer_config.json";
-  if (!train::file_exists(file)) return {};
-  const train::json::Value config = train::json::parse_file(file);
-  const train::json::Value* found = config.is_object() ? config.find("chat_template") : nullptr;
+  if (!files::file_exists(file)) return {};
+  const files::json::Value config = files::json::parse_file(file);
+  const files::json::Value* found = config.is_object() ? config.find("chat_template") : nullptr;
   if (found == nullptr || found->is_null()) return {};
-  return found->is_string() ? found->as_string() : train::json::write(*found);
+  return found->is_string() ? found->as_string() : files::json::write(*found);
 }
 
 // A template that does not even write the format's marks.
-bool has_another_template(const std::string& folder, train::ChatFormat format) {
+bool has_another_template(const std::string& folder, data::ChatFormat format) {
   if (folder.empty()) return false;
   const std::string text = chat_template_of(folder);
   if (text.empty()) return false;
-  const auto markers = train::markers_of(format);
+  const auto markers = data::markers_of(format);
   return markers.empty() || std::ranges::none_of(markers, [&](std::string_view marker) {
            return text.find(marker) != std::string::npos;
          });
@@ -118,24 +117,24 @@ void add_example_options(CLI::App& verb, ExampleArguments& arguments) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 53));
 }
 
-train::ExampleSettings settings_of(const ExampleArguments& arguments, const std::string& file,
-                                   const train::Tokenizer* tokenizer, const ExampleLimits& limits) {
-  train::ExampleSettings settings{.fields = arguments.fields.empty()
-                                                ? train::look_for_fields(file)
-                                                : train::parse_fields(arguments.fields),
-                                  .mask = parse_mask(arguments.mask),
-                                  .max_tokens = limits.max_tokens,
-                                  .end_token = !arguments.no_end,
-                                  .vocabulary_size = limits.vocabulary_size};
+data::ExampleSettings settings_of(const ExampleArguments& arguments, const std::string& file,
+                                  const text::Tokenizer* tokenizer, const ExampleLimits& limits) {
+  data::ExampleSettings settings{.fields = arguments.fields.empty()
+                                               ? data::look_for_fields(file)
+                                               : data::parse_fields(arguments.fields),
+                                 .mask = parse_mask(arguments.mask),
+                                 .max_tokens = limits.max_tokens,
+                                 .end_token = !arguments.no_end,
+                                 .vocabulary_size = limits.vocabulary_size};
   require_pattern_fits(arguments, settings.fields);
   if (!arguments.pattern.empty()) {
-    settings.pattern = train::parse_pattern_of_prompt(arguments.pattern);
+    settings.pattern = data::parse_pattern_of_prompt(arguments.pattern);
   }
   if (settings.fields.tokens.empty() && tokenizer == nullptr) {
     throw ConfigError(fmt::format("{} holds text: --tokenizer must name its tokenizer", file));
   }
   if (!arguments.chat.empty()) {
-    settings.format = train::parse_chat_format(arguments.chat);
+    settings.format = data::parse_chat_format(arguments.chat);
     if (!settings.fields.text.empty() || !settings.fields.tokens.empty()) {
       throw ConfigError(
           fmt::format("--chat formats messages, or prompts with answers, but the "
@@ -143,28 +142,27 @@ train::ExampleSettings settings_of(const ExampleArguments& arguments, const std:
                       settings.fields.describe()));
     }
   } else if (!settings.fields.messages.empty()) {
-    settings.format = train::chat_format_of(*tokenizer).value_or(train::ChatFormat::plain);
+    settings.format = data::chat_format_of(*tokenizer).value_or(data::ChatFormat::plain);
   }
   return settings;
 }
 
-void set_objective(train::ExampleSettings& settings, const train::ModelConfigFile& model,
+void set_objective(data::ExampleSettings& settings, const hub::ModelConfigFile& model,
                    const ExampleArguments& arguments) {
-  const train::ModelObjective objective = train::objective(model.config);
-  const std::string_view type = train::model_type(model.config);
-  const bool of_classes = objective.kind == train::Objective::class_of_text;
-  const bool guesses = objective.kind == train::Objective::masked_tokens;
+  const hub::ModelObjective objective = hub::objective(model.config);
+  const std::string_view type = hub::model_type(model.config);
+  const bool of_classes = objective.kind == hub::Objective::class_of_text;
+  const bool guesses = objective.kind == hub::Objective::masked_tokens;
   if (arguments.mlm_probability != 0.0 && !guesses) {
-    throw ConfigError(
-        fmt::format("--mlm-probability hides tokens that are to be guessed, and {} learns {}", type,
-                    objective.kind == train::Objective::next_tokens ? "the tokens that follow"
-                                                                    : "none of them"));
+    throw ConfigError(fmt::format(
+        "--mlm-probability hides tokens that are to be guessed, and {} learns {}", type,
+        objective.kind == hub::Objective::next_tokens ? "the tokens that follow" : "none of them"));
   }
   if (!arguments.classes.empty() && !of_classes) {
     throw ConfigError(fmt::format("--classes names classes of texts, and {} learns none", type));
   }
-  if (objective.kind == train::Objective::next_tokens) return;
-  const train::FieldMap& fields = settings.fields;
+  if (objective.kind == hub::Objective::next_tokens) return;
+  const data::FieldMap& fields = settings.fields;
   if (guesses) {
     if (fields.text.empty() && fields.tokens.empty()) {
       throw ConfigError(fmt::format(
@@ -173,18 +171,18 @@ void set_objective(train::ExampleSettings& settings, const train::ModelConfigFil
           type, fields.describe(),
           fields.answer.empty() ? "" : ", or by --classes which classes it is to learn"));
     }
-    settings.labels = train::LabelsOf::masked;
+    settings.labels = data::LabelsOf::masked;
     return;
   }
-  if (!of_classes && objective.kind != train::Objective::answer) {
+  if (!of_classes && objective.kind != hub::Objective::answer) {
     throw ConfigError(fmt::format(
         "zinc makes no {} of files of records, which {} learns; a program can, by "
-        "zinc::train::make_dataset()",
-        objective.kind == train::Objective::classes_of_tokens ? "classes of tokens" : "batches",
+        "zinc::data::make_dataset()",
+        objective.kind == hub::Objective::classes_of_tokens ? "classes of tokens" : "batches",
         type));
   }
   const bool has_answer = !fields.answer.empty() || fields.has_seen(fields.labels);
-  if (settings.format != train::ChatFormat::plain) {
+  if (settings.format != data::ChatFormat::plain) {
     throw ConfigError(
         fmt::format("{} reads a text whole, and no chat; leave --chat out, and name "
                     "by --fields the text and what is learned of it",
@@ -196,10 +194,10 @@ void set_objective(train::ExampleSettings& settings, const train::ModelConfigFil
         type, of_classes ? "the class" : "the answer", fields.describe(),
         of_classes ? "prompt=TEXT,answer=CLASS" : "prompt=TEXT,answer=ANSWER"));
   }
-  settings.labels = of_classes ? train::LabelsOf::row : train::LabelsOf::text;
+  settings.labels = of_classes ? data::LabelsOf::row : data::LabelsOf::text;
   if (!of_classes) return;
   settings.num_classes = objective.num_classes;
-  settings.classes = arguments.classes.empty() ? train::class_names(model) : arguments.classes;
+  settings.classes = arguments.classes.empty() ? hub::class_names(model) : arguments.classes;
   if (!settings.classes.empty() && std::ssize(settings.classes) != settings.num_classes) {
     throw ConfigError(fmt::format("{} names {} classes, but the model has {} (num_labels)",
                                   arguments.classes.empty() ? "config.json" : "--classes",
@@ -207,27 +205,27 @@ void set_objective(train::ExampleSettings& settings, const train::ModelConfigFil
   }
 }
 
-std::string describe_settings(const train::ExampleSettings& settings) {
+std::string describe_settings(const data::ExampleSettings& settings) {
   std::string words = settings.fields.describe();
-  const bool plain = settings.format == train::ChatFormat::plain;
-  if (settings.labels == train::LabelsOf::masked) return words + "; tokens guessed";
-  if (settings.labels == train::LabelsOf::row) {
+  const bool plain = settings.format == data::ChatFormat::plain;
+  if (settings.labels == data::LabelsOf::masked) return words + "; tokens guessed";
+  if (settings.labels == data::LabelsOf::row) {
     const std::string names =
         settings.classes.empty() ? "" : fmt::format(": {}", fmt::join(settings.classes, ", "));
     return words + fmt::format("; {} classes{}", settings.num_classes, names);
   }
-  if (settings.labels == train::LabelsOf::text && !settings.fields.tokens.empty()) {
+  if (settings.labels == data::LabelsOf::text && !settings.fields.tokens.empty()) {
     return words + "; labels written";
   }
   if (!settings.fields.messages.empty() || !plain) {
     words += fmt::format("; chat {}", name_of(settings.format));
   } else if (!settings.fields.prompt.empty()) {
-    const train::PromptPattern& pattern = settings.pattern;
+    const data::PromptPattern& pattern = settings.pattern;
     words += fmt::format("; pattern \"{}{{}}{}{{}}{}\"", escaped(pattern.before),
                          escaped(pattern.between), escaped(pattern.behind));
   }
-  if (settings.labels == train::LabelsOf::text) return words + "; answers written";
-  if (!settings.fields.text.empty() || settings.mask == train::Mask::none) {
+  if (settings.labels == data::LabelsOf::text) return words + "; answers written";
+  if (!settings.fields.text.empty() || settings.mask == data::Mask::none) {
     return words + "; all trained";
   }
   if (!settings.fields.tokens.empty()) {
@@ -235,12 +233,12 @@ std::string describe_settings(const train::ExampleSettings& settings) {
                                                                      : "; all trained");
   }
   const bool offsets =
-      settings.mask == train::Mask::offsets || !plain || !settings.fields.messages.empty();
+      settings.mask == data::Mask::offsets || !plain || !settings.fields.messages.empty();
   return words + (offsets ? "; answers trained" : "; trained behind the prompt");
 }
 
-std::vector<std::string> notes_on(const train::ExampleSettings& settings,
-                                  const train::Tokenizer* tokenizer, const std::string& folder) {
+std::vector<std::string> notes_on(const data::ExampleSettings& settings,
+                                  const text::Tokenizer* tokenizer, const std::string& folder) {
   std::vector<std::string> notes;
   if (tokenizer == nullptr) return notes;
   if (!settings.fields.messages.empty() && has_another_template(folder, settings.format)) {
@@ -250,7 +248,7 @@ std::vector<std::string> notes_on(const train::ExampleSettings& settings,
                     name_of(settings.format)));
   }
   std::string spelled;
-  for (const std::string_view marker : train::markers_of(settings.format)) {
+  for (const std::string_view marker : data::markers_of(settings.format)) {
     if (tokenizer->encode(marker).size() == 1) continue;
     spelled += fmt::format("{}{}", spelled.empty() ? "" : ", ", marker);
   }
@@ -259,16 +257,16 @@ std::vector<std::string> notes_on(const train::ExampleSettings& settings,
         fmt::format("the tokenizer has no tokens for {}: they are spelled out", spelled));
   }
   const bool ends =
-      settings.labels == train::LabelsOf::tokens || settings.labels == train::LabelsOf::text;
+      settings.labels == data::LabelsOf::tokens || settings.labels == data::LabelsOf::text;
   const bool wants_end = ends && settings.end_token && settings.fields.tokens.empty() &&
-                         !train::ends_itself(settings.format);
+                         !data::ends_itself(settings.format);
   if (wants_end && !tokenizer->end_of_text()) {
     notes.emplace_back("the tokenizer names no token that ends a text: examples are not ended");
   }
   return notes;
 }
 
-std::vector<std::string> lines_of(const train::ExampleCounts& counts) {
+std::vector<std::string> lines_of(const data::ExampleCounts& counts) {
   const auto short_count = [](int64_t count) {
     return train::format_count(static_cast<double>(count));
   };

@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "train/examples/example_maker.h"
-#include "train/examples/make_examples.h"
-#include "train/hub/model_config.h"
+#include "data/examples/example_maker.h"
+#include "data/examples/make_examples.h"
+#include "hub/model_config.h"
 
 namespace CLI {
 class App;
@@ -39,22 +39,22 @@ struct ExampleLimits {
   int64_t max_tokens = 0;
   int64_t vocabulary_size = 0;
 };
-train::ExampleSettings settings_of(const ExampleArguments& arguments, const std::string& file,
-                                   const train::Tokenizer* tokenizer, const ExampleLimits& limits);
+data::ExampleSettings settings_of(const ExampleArguments& arguments, const std::string& file,
+                                  const text::Tokenizer* tokenizer, const ExampleLimits& limits);
 
 // What a model learns of them: it continues a text, answers it, says its class, or guesses tokens
 // of it. ConfigError for
 // settings that do not fit. DataError where --classes, or the config.json, do not name as many
 // classes as the model has.
-void set_objective(train::ExampleSettings& settings, const train::ModelConfigFile& model,
+void set_objective(data::ExampleSettings& settings, const hub::ModelConfigFile& model,
                    const ExampleArguments& arguments);
 
 // "prompt=question, answer=reply; pattern {}\n{}; trained behind the prompt".
-std::string describe_settings(const train::ExampleSettings& settings);
+std::string describe_settings(const data::ExampleSettings& settings);
 // What a person should know before training with them. `folder`: the tokenizer's; empty: none.
-std::vector<std::string> notes_on(const train::ExampleSettings& settings,
-                                  const train::Tokenizer* tokenizer, const std::string& folder);
+std::vector<std::string> notes_on(const data::ExampleSettings& settings,
+                                  const text::Tokenizer* tokenizer, const std::string& folder);
 // "1000 records, 990 examples, ..." and a line each for what was cut, left out or damaged.
-std::vector<std::string> lines_of(const train::ExampleCounts& counts);
+std::vector<std::string> lines_of(const data::ExampleCounts& counts);
 
 }  // namespace zinc::apps

@@ -19,9 +19,9 @@ namespace zinc::apps {
 namespace {
 
 // `backend`: of the world at hand; empty: what --comm asks for.
-train::PlanOptions plan_options(const PlannedRun& run, const comm::RankInfo& rank,
-                                std::string_view backend, int threads,
-                                std::optional<train::Hardware> hardware) {
+plan::PlanOptions plan_options(const PlannedRun& run, const comm::RankInfo& rank,
+                               std::string_view backend, int threads,
+                               std::optional<plan::Hardware> hardware) {
   const Device device = parse_device(run.device);
   const int ranks_per_host = std::max(1, rank.local_size);
   return {.world = rank.size,
@@ -41,8 +41,8 @@ constexpr double kFilledShare = 0.9;  // of memory that nobody gave a limit of
 
 }  // namespace
 
-train::FillLimit fill_limit(const train::Config& config, Device device, int ranks_per_host,
-                            std::optional<int64_t> given) {
+plan::FillLimit fill_limit(const train::Config& config, Device device, int ranks_per_host,
+                           std::optional<int64_t> given) {
   if (!given) given = config.device_memory_limit;
   if (given) return {.device = *given};
   const int64_t room = room_for(device, ranks_per_host).bytes;
@@ -60,7 +60,7 @@ std::variant<std::string, int> fill_memory(const PlannedRun& run, comm::World& w
                                            train::Config& config) {
   if (config.open.empty()) return std::string();
   const Device device = parse_device(run.device);
-  train::FillLimit limit;
+  plan::FillLimit limit;
   const auto look = [&] {
     limit = fill_limit(config, device, std::max(1, world.info().local_size));
   };
@@ -71,24 +71,24 @@ std::variant<std::string, int> fill_memory(const PlannedRun& run, comm::World& w
   std::string line;
   const auto plan = [&] {
     if (!world.is_main()) return;
-    std::optional<train::Hardware> hardware;
+    std::optional<plan::Hardware> hardware;
     try {
       hardware = find_hardware(run.hardware, device.kind);
     } catch (const Error&) {
       if (!run.hardware.empty()) throw;  // one that nobody asked for stops no run
     }
-    train::MemoryFill filled =
-        train::fill_memory(run.model, config,
-                           plan_options(run, world.info(), world.communicator().backend(),
-                                        world.context().num_threads(), std::move(hardware)),
-                           limit);
+    plan::MemoryFill filled =
+        plan::fill_memory(run.model, config,
+                          plan_options(run, world.info(), world.communicator().backend(),
+                                       world.context().num_threads(), std::move(hardware)),
+                          limit);
     config = std::move(filled.config);
     line = std::move(filled.line);
   };
   if (const auto code = fails_on_a_rank(world, plan)) return *code;
-  const std::vector<double> values = train::filled_values(config);
+  const std::vector<double> values = plan::filled_values(config);
   const std::vector<double> every = comm::gather_values(world, values);
-  train::take_filled_values(std::span(every).first(values.size()), config);
+  plan::take_filled_values(std::span(every).first(values.size()), config);
   return line;
 }
 
@@ -101,32 +101,32 @@ std::string_view comm_help() {
   return "Between GPUs: auto (default: nccl where each rank has its own), mpi or nccl";
 }
 
-train::Config filled(const train::ModelConfigFile& model, const train::Config& config,
-                     const train::PlanOptions& options, std::optional<int64_t> device_memory,
+train::Config filled(const hub::ModelConfigFile& model, const train::Config& config,
+                     const plan::PlanOptions& options, std::optional<int64_t> device_memory,
                      bool prints) {
   if (config.open.empty()) return config;
-  const train::MemoryFill found =
-      train::fill_memory(model, config, options,
-                         fill_limit(config, options.device, options.ranks_per_host, device_memory));
+  const plan::MemoryFill found =
+      plan::fill_memory(model, config, options,
+                        fill_limit(config, options.device, options.ranks_per_host, device_memory));
   if (prints && !found.line.empty()) fmt::print("{}\n", found.line);
   return found.config;
 }
 
-void print_plan(const train::Plan& plan, const train::ModelConfigFile& model,
+void print_plan(const plan::Plan& plan, const hub::ModelConfigFile& model,
                 const train::Config& config, int ranks_per_host) {
   train::Config chosen = config;
   if (plan.offload_choice) chosen.engine.offload_step = plan.offload_choice->step;
-  fmt::print("{}{}\n{}", train::describe(plan), plan.options.hardware ? "" : how_to_get_hardware(),
+  fmt::print("{}{}\n{}", plan::describe(plan), plan.options.hardware ? "" : how_to_get_hardware(),
              verdict(plan, model, chosen, room_for(plan.options.device, ranks_per_host)));
 }
 
 void print_plan(const PlannedRun& run, const comm::RankInfo& rank) {
   const int threads =
       run.config.num_threads > 0 ? run.config.num_threads : threads_per_rank(rank.local_size);
-  const train::PlanOptions options = plan_options(
+  const plan::PlanOptions options = plan_options(
       run, rank, "", threads, find_hardware(run.hardware, parse_device(run.device).kind));
   const train::Config config = filled(run.model, run.config, options, {});
-  const train::Plan plan = train::make_plan(run.model, config, options);
+  const plan::Plan plan = plan::make_plan(run.model, config, options);
   print_plan(plan, run.model, config, rank.local_size);
 }
 
@@ -134,7 +134,7 @@ Forecast forecast(const PlannedRun& run, comm::World& world) {
   Forecast result;
   if (!world.is_main()) return result;
   const zero::EngineConfig& engine = run.config.engine;
-  std::optional<train::Hardware> hardware;
+  std::optional<plan::Hardware> hardware;
   const auto attempt = [&](const auto& body) {  // a run needs no forecast unless it asked for one
     try {
       body();
@@ -149,14 +149,14 @@ Forecast forecast(const PlannedRun& run, comm::World& world) {
   if (timed && disk) hardware->disk = disk->speed;
   if (!timed && !swaps(engine) && !offloads(engine)) return result;
   attempt([&] {
-    const train::Plan made =
-        train::make_plan(run.model, run.config,
-                         plan_options(run, world.info(), world.communicator().backend(),
-                                      world.context().num_threads(), hardware));
+    const plan::Plan made =
+        plan::make_plan(run.model, run.config,
+                        plan_options(run, world.info(), world.communicator().backend(),
+                                     world.context().num_threads(), hardware));
     if (timed) result.time = made.fullest.time;
     if (made.offload_choice) {
       result.offload_step = made.offload_choice->step;
-      result.lines.push_back(train::describe(*made.offload_choice));
+      result.lines.push_back(plan::describe(*made.offload_choice));
     }
     if (swaps(engine)) result.lines.push_back(expected_swap(made, disk));
     if (offloads(engine)) result.lines.push_back(expected_copies(made));

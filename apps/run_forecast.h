@@ -9,14 +9,14 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "train/plan/fill.h"
-#include "train/plan/plan.h"
+#include "plan/fill.h"
+#include "plan/plan.h"
 
 namespace zinc::apps {
 
 // A run as the command line has it.
 struct PlannedRun {
-  const train::ModelConfigFile& model;
+  const hub::ModelConfigFile& model;
   const train::Config& config;
   int64_t seq = 0;
   std::string device;       // --device
@@ -31,24 +31,24 @@ std::string planned_backend(const std::string& device, const std::string& comm);
 std::string_view comm_help();
 
 // The configuration with its open keys found, for a plan; prints what was found.
-train::Config filled(const train::ModelConfigFile& model, const train::Config& config,
-                     const train::PlanOptions& options, std::optional<int64_t> device_memory,
+train::Config filled(const hub::ModelConfigFile& model, const train::Config& config,
+                     const plan::PlanOptions& options, std::optional<int64_t> device_memory,
                      bool prints = true);
 
 // Tables of the plan, how to get times where it has none, whether it fits.
-void print_plan(const train::Plan& plan, const train::ModelConfigFile& model,
+void print_plan(const plan::Plan& plan, const hub::ModelConfigFile& model,
                 const train::Config& config, int ranks_per_host);
 
 // For --dry-run: prints the plan. Joins no rank.
 void print_plan(const PlannedRun& run, const comm::RankInfo& rank);
 
-// What the open keys of a configuration may fill (train/plan/fill.h): `given` bytes of the device,
+// What the open keys of a configuration may fill (plan/fill.h): `given` bytes of the device,
 // of
 // --device-memory, or zinc.device_memory_limit; where neither is there, nine tenths of what the
 // verdict compares with, because the program and libraries need some, on a CPU with host memory for
 // offload in it. Throws ConfigError where nothing is known.
-train::FillLimit fill_limit(const train::Config& config, Device device, int ranks_per_host,
-                            std::optional<int64_t> given = {});
+plan::FillLimit fill_limit(const train::Config& config, Device device, int ranks_per_host,
+                           std::optional<int64_t> given = {});
 
 // Finds the keys of `config` that are open, which is the run's: on rank 0, for the smallest limit
 // of all ranks, with the same result on every one. Gives the line that says so, empty where nothing
@@ -57,8 +57,8 @@ std::variant<std::string, int> fill_memory(const PlannedRun& run, comm::World& w
                                            train::Config& config);
 
 struct Forecast {
-  std::optional<train::StepTime> time;  // of a step, where the machine's speeds are known
-  std::vector<std::string> lines;       // about swap files, host memory, and what was chosen
+  std::optional<plan::StepTime> time;  // of a step, where the machine's speeds are known
+  std::vector<std::string> lines;      // about swap files, host memory, and what was chosen
   std::string problem;  // with the hardware file: one that nobody asked for stops no run
   zero::OffloadStep offload_step = zero::OffloadStep::automatic;  // the choice; automatic: none
 };

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "train/files/atomic_file.h"
-#include "train/files/input_file.h"
-#include "train/text/tokenizer_folder.h"
+#include "files/atomic_file.h"
+#include "files/input_file.h"
+#include "text/tokenizer_folder.h"
 
 namespace zinc::apps {
 
@@ -22,22 +22,22 @@ std::string RunTokenizer::note(bool replaced, int64_t vocabulary) const {
                      vocabulary);
 }
 
-train::TokenSequence RunTokenizer::open(const std::vector<std::string>& files) const {
-  return train::TokenSequence::open(files, train::TokenFormat::automatic, tokenizer.get());
+data::TokenSequence RunTokenizer::open(const std::vector<std::string>& files) const {
+  return data::TokenSequence::open(files, data::TokenFormat::automatic, tokenizer.get());
 }
 
 RunTokenizer find_tokenizer(const std::string& flag, const std::string& init) {
   RunTokenizer found;
   if (!flag.empty()) {
-    found.tokenizer = train::load_tokenizer(flag);
+    found.tokenizer = text::load_tokenizer(flag);
     found.folder = flag;
     return found;
   }
-  if (init.empty() || !train::folder_exists(init)) return found;
+  if (init.empty() || !files::folder_exists(init)) return found;
   found.folder = init;
-  if (!train::has_tokenizer(init)) return found;
+  if (!text::has_tokenizer(init)) return found;
   try {
-    found.tokenizer = train::load_tokenizer(init);
+    found.tokenizer = text::load_tokenizer(init);
   } catch (const Error& error) {
     found.problem = error.what();
   }

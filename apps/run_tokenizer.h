@@ -7,14 +7,14 @@
 #include <string_view>
 #include <vector>
 
-#include "train/data/token_sequence.h"
-#include "train/text/tokenizer.h"
+#include "data/token_sequence.h"
+#include "text/tokenizer.h"
 
 namespace zinc::apps {
 
 struct RunTokenizer {
-  std::shared_ptr<const train::Tokenizer> tokenizer;  // null: text is bytes
-  std::string folder;   // or a file: train::read_tokenizer_files(); empty: none
+  std::shared_ptr<const text::Tokenizer> tokenizer;  // null: text is bytes
+  std::string folder;   // or a file: hub::read_tokenizer_files(); empty: none
   std::string problem;  // why the one of --init could not be read; empty: nothing
 
   // "zt/tokenizer.json, 8000 tokens", "bytes".
@@ -23,7 +23,7 @@ struct RunTokenizer {
   // that of the text.
   std::string note(bool replaced, int64_t vocabulary) const;
   // The files that --data or --validation names.
-  train::TokenSequence open(const std::vector<std::string>& files) const;
+  data::TokenSequence open(const std::vector<std::string>& files) const;
 };
 
 // What --tokenizer names, or the folder of --init brings. The latter is needed for text alone:

@@ -63,7 +63,7 @@ std::vector<std::string> swap_notes(const zero::EngineConfig& engine) {
   return notes;
 }
 
-train::Disk probe_disk(const std::string& directory, const zero::AioConfig& aio) {
+plan::Disk probe_disk(const std::string& directory, const zero::AioConfig& aio) {
   constexpr size_t kProbeBytes = size_t{64} << 20;
   const offload::File file = offload::open_unnamed(directory);  // a killed run leaves none
   offload::reserve(file, kProbeBytes);
@@ -87,7 +87,7 @@ train::Disk probe_disk(const std::string& directory, const zero::AioConfig& aio)
 }
 
 std::optional<SwapDisk> swap_disk(const zero::EngineConfig& engine,
-                                  const std::optional<train::Hardware>& hardware) {
+                                  const std::optional<plan::Hardware>& hardware) {
   if (!swaps(engine)) return std::nullopt;
   if (hardware && hardware->disk) return SwapDisk{*hardware->disk, "by the hardware file"};
   const std::string folder = *swap_folders(engine).begin();
@@ -99,7 +99,7 @@ std::optional<SwapDisk> swap_disk(const zero::EngineConfig& engine,
   }
 }
 
-std::string expected_swap(const train::Plan& plan, const std::optional<SwapDisk>& disk) {
+std::string expected_swap(const plan::Plan& plan, const std::optional<SwapDisk>& disk) {
   const offload::SwapTraffic& swap = plan.fullest.swap;
   const std::string bytes =
       fmt::format("swap per step and rank: {} read, {} written",
@@ -112,14 +112,14 @@ std::string expected_swap(const train::Plan& plan, const std::optional<SwapDisk>
                              disk->speed.write_bytes_per_second / 1e9, disk->source);
 }
 
-std::string expected_copies(const train::Plan& plan) {
-  const train::RankPlan& rank = plan.fullest;
+std::string expected_copies(const plan::Plan& plan) {
+  const plan::RankPlan& rank = plan.fullest;
   std::string text = fmt::format("host memory per step and rank: {} to the device, {} back",
                                  train::format_bytes(rank.copies.to_device),
                                  train::format_bytes(rank.copies.to_host));
   if (!rank.time || !plan.options.hardware->host) return text;
-  const train::HostRates& host = *plan.options.hardware->host;
-  const train::OffloadTime& time = rank.time->offload;
+  const plan::HostRates& host = *plan.options.hardware->host;
+  const plan::OffloadTime& time = rank.time->offload;
   text += fmt::format("; {:.1f} ms at {:.2f} GB/s and {:.1f} ms at {:.2f} GB/s",
                       1e3 * time.to_device, host.to_device_bytes_per_second / 1e9,
                       1e3 * time.to_host, host.to_host_bytes_per_second / 1e9);

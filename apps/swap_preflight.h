@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "train/plan/plan.h"
+#include "plan/plan.h"
 #include "zero/engine_config.h"
 
 namespace zinc::apps {
@@ -19,25 +19,25 @@ std::vector<std::string> swap_notes(const zero::EngineConfig& engine);
 
 // How fast a swap folder's disk is: a short probe in the folder, with the run's own `aio` section.
 // Throws IoError.
-train::Disk probe_disk(const std::string& directory, const zero::AioConfig& aio);
+plan::Disk probe_disk(const std::string& directory, const zero::AioConfig& aio);
 
 struct SwapDisk {
-  train::Disk speed;
+  plan::Disk speed;
   std::string source;  // "by the hardware file", "measured now in /swap"
 };
 // What the hardware file says of the disk, else a probe of the (alphabetically first) swap folder.
 // None where nothing is swapped or the folder cannot be used: the engine meets that too. Throws
 // IoError (ETIMEDOUT): the disk hangs.
 std::optional<SwapDisk> swap_disk(const zero::EngineConfig& engine,
-                                  const std::optional<train::Hardware>& hardware);
+                                  const std::optional<plan::Hardware>& hardware);
 
 // "swap per step and rank: 1.2 GiB read, 1.1 GiB written; 1100.0 ms at 2.10 and 3.00 GB/s (measured
 // now in /swap)"; no time without a disk. All bytes are charged to it, of all ranks of the host.
-std::string expected_swap(const train::Plan& plan, const std::optional<SwapDisk>& disk);
+std::string expected_swap(const plan::Plan& plan, const std::optional<SwapDisk>& disk);
 
 // "host memory per step and rank: 1.2 GiB to the device, 0.9 GiB back; 23.4 ms at 55.0 GB/s and
 // 17.6 ms at 55.0 GB/s, 40.1 ms computed by the host (by the hardware file)"; no times where the
 // file has no "host", or there is none.
-std::string expected_copies(const train::Plan& plan);
+std::string expected_copies(const plan::Plan& plan);
 
 }  // namespace zinc::apps

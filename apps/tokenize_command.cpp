@@ -17,16 +17,16 @@
 #include "core/error.h"
 #include "core/exit_codes.h"
 #include "core/processors.h"
-#include "train/data/prepare_tokens.h"
-#include "train/files/atomic_file.h"
-#include "train/files/input_file.h"
-#include "train/json/parser.h"
-#include "train/json/writer.h"
+#include "data/records/prepare_tokens.h"
+#include "files/atomic_file.h"
+#include "files/input_file.h"
+#include "files/json/parser.h"
+#include "files/json/writer.h"
+#include "text/bpe_trainer.h"
+#include "text/pattern.h"
+#include "text/piece_model.h"
+#include "text/tokenizer_folder.h"
 #include "train/metrics/progress.h"
-#include "train/text/bpe_trainer.h"
-#include "train/text/pattern.h"
-#include "train/text/piece_model.h"
-#include "train/text/tokenizer_folder.h"
 
 namespace zinc::apps {
 namespace {
@@ -59,7 +59,7 @@ struct TokenizeArguments {
 std::string read_input(const TokenizeArguments& options) {
   if (!options.text.empty()) return options.text;
   std::string all;
-  for (const std::string& file : options.files) all += train::read_text_file(file, kMaxInputBytes);
+  for (const std::string& file : options.files) all += files::read_text_file(file, kMaxInputBytes);
   if (!options.files.empty()) return all;
   std::string part(1 << 16, '\0');
   while (std::cin.read(part.data(), static_cast<std::streamsize>(part.size())),
@@ -96,7 +96,7 @@ void for_each_line(const std::string& text, Work work) {
 }
 
 int encode(const TokenizeArguments& options) {
-  const auto tokenizer = train::load_tokenizer(options.tokenizer);
+  const auto tokenizer = text::load_tokenizer(options.tokenizer);
   const auto encoded = [&](const std::string& text) {
     return options.specials_around ? tokenizer->encode_with_specials(text)
                                    : tokenizer->encode(text);
@@ -107,7 +107,7 @@ int encode(const TokenizeArguments& options) {
     return kDone;
   }
   for_each_line(input, [&](std::string line, int64_t number) {
-    const train::json::Value text = train::json::parse(std::move(line), str("line ", number));
+    const files::json::Value text = files::json::parse(std::move(line), str("line ", number));
     show("[" + as_words(encoded(text.as_string()), ",") + "]\n");
   });
   return kDone;
@@ -128,7 +128,7 @@ int measure(const TokenizeArguments& options) {
   double best = 0.0;
   int64_t tokens = 0;
   for (int round = 0; round < kRounds; ++round) {
-    const auto tokenizer = train::load_tokenizer(options.tokenizer);
+    const auto tokenizer = text::load_tokenizer(options.tokenizer);
     const std::clock_t start = std::clock();
     tokens = 0;
     for (const std::string& text : texts) tokens += std::ssize(tokenizer->encode(text));
@@ -136,7 +136,7 @@ int measure(const TokenizeArguments& options) {
     best = std::max(best, static_cast<double>(input.size()) * CLOCKS_PER_SEC / ticks);
   }
   if (options.json) {
-    train::json::Writer writer;
+    files::json::Writer writer;
     writer.begin_object().member("bytes", std::ssize(input)).member("tokens", tokens);
     show(writer.member("bytes_per_second", best).end_object().take() + "\n");
     return kDone;
@@ -147,7 +147,7 @@ int measure(const TokenizeArguments& options) {
 }
 
 int32_t parse_id(const std::string& word) {
-  const auto number = train::json::Number::parse(word);
+  const auto number = files::json::Number::parse(word);
   const auto id = number ? number->to_int64() : std::nullopt;
   if (!id || *id < 0 || *id > std::numeric_limits<int32_t>::max()) {
     throw DataError(str("'", word, "' is no token id"));
@@ -156,7 +156,7 @@ int32_t parse_id(const std::string& word) {
 }
 
 int decode(const TokenizeArguments& options) {
-  const auto tokenizer = train::load_tokenizer(options.tokenizer);
+  const auto tokenizer = text::load_tokenizer(options.tokenizer);
   const auto parse_ids = [&](std::string text) {
     std::replace_if(
         text.begin(), text.end(),
@@ -167,7 +167,7 @@ int decode(const TokenizeArguments& options) {
       ids.push_back(parse_id(text.substr(at, end - at)));
       at = text.find_first_not_of(" \t\r", end);
     }
-    train::require_in_vocabulary("decode", ids, tokenizer->vocabulary_size());
+    text::require_in_vocabulary("decode", ids, tokenizer->vocabulary_size());
     return ids;
   };
   const std::string input = read_input(options);
@@ -177,7 +177,7 @@ int decode(const TokenizeArguments& options) {
   }
   for_each_line(input, [&](std::string line, int64_t) {
     std::string text;
-    train::json::append_quoted(text, tokenizer->decode(parse_ids(std::move(line))));
+    files::json::append_quoted(text, tokenizer->decode(parse_ids(std::move(line))));
     show(text + "\n");
   });
   return kDone;
@@ -188,38 +188,38 @@ int threads_of(const TokenizeArguments& options) {
 }
 
 std::string pattern_of(const std::string& name) {
-  if (name.empty() || name == "gpt2") return std::string(train::kGpt2Pattern);
-  if (name == "llama3") return std::string(train::kLlama3Pattern);
-  if (name == "qwen2") return std::string(train::kQwen2Pattern);
+  if (name.empty() || name == "gpt2") return std::string(text::kGpt2Pattern);
+  if (name == "llama3") return std::string(text::kLlama3Pattern);
+  if (name == "qwen2") return std::string(text::kQwen2Pattern);
   return name;
 }
 
 int train_vocabulary(const TokenizeArguments& options) {
   if (options.kind != "bpe") {
-    train::create_folders(options.out);
-    train::train_piece_model({.files = options.files,
-                              .prefix = options.out + "/spiece",
-                              .vocabulary_size = options.vocabulary,
-                              .bpe = options.kind == "sentencepiece-bpe",
-                              .threads = threads_of(options)});
+    files::create_folders(options.out);
+    text::train_piece_model({.files = options.files,
+                             .prefix = options.out + "/spiece",
+                             .vocabulary_size = options.vocabulary,
+                             .bpe = options.kind == "sentencepiece-bpe",
+                             .threads = threads_of(options)});
     fmt::print("{}/spiece.model\n", options.out);
     return kDone;
   }
   const bool live = isatty(STDERR_FILENO) != 0;
-  train::BpeTrainer trainer({.vocabulary_size = options.vocabulary,
-                             .min_frequency = options.min_frequency,
-                             .specials = options.specials,
-                             .pattern = pattern_of(options.pattern)});
+  text::BpeTrainer trainer({.vocabulary_size = options.vocabulary,
+                            .min_frequency = options.min_frequency,
+                            .specials = options.specials,
+                            .pattern = pattern_of(options.pattern)});
   for (const std::string& file : options.files) {
-    trainer.add_text(train::read_text_file(file, kMaxInputBytes));
+    trainer.add_text(files::read_text_file(file, kMaxInputBytes));
   }
   trainer.train([&](int64_t tokens) {
     if (live) fmt::print(stderr, "\r{} of {} tokens", tokens, options.vocabulary);
   });
   if (live) fmt::print(stderr, "\r\033[K");
-  train::create_folders(options.out);
+  files::create_folders(options.out);
   const auto write = [&](const char* name, const std::string& text) {
-    train::write_file_atomically(options.out + "/" + name, text);
+    files::write_file_atomically(options.out + "/" + name, text);
   };
   write("vocab.json", trainer.vocab_json());
   write("merges.txt", trainer.merges_txt());
@@ -231,26 +231,26 @@ int train_vocabulary(const TokenizeArguments& options) {
 }
 
 int prepare_files(const TokenizeArguments& options) {
-  const auto tokenizer = train::load_tokenizer(options.tokenizer);
-  const train::PrepareOptions settings{
-      .files = options.files,
-      .kind = options.documents == "file"   ? train::DocumentKind::file
-              : options.documents == "line" ? train::DocumentKind::line
-                                            : train::DocumentKind::jsonl,
-      .field = options.field,
-      .folder = options.out,
-      .shard_bytes = options.shard_mib << 20,
-      .threads = threads_of(options),
-      .end_documents = !options.no_end,
-      .skip_bad = options.skip_bad};
+  const auto tokenizer = text::load_tokenizer(options.tokenizer);
+  const data::PrepareOptions settings{.files = options.files,
+                                      .kind = options.documents == "file" ? data::DocumentKind::file
+                                              : options.documents == "line"
+                                                  ? data::DocumentKind::line
+                                                  : data::DocumentKind::jsonl,
+                                      .field = options.field,
+                                      .folder = options.out,
+                                      .shard_bytes = options.shard_mib << 20,
+                                      .threads = threads_of(options),
+                                      .end_documents = !options.no_end,
+                                      .skip_bad = options.skip_bad};
   if (!options.no_end && !tokenizer->end_of_text()) {
     fmt::print(stderr,
                "note: the tokenizer names no token that ends a text: documents are not ended\n");
   }
   const bool live = isatty(STDERR_FILENO) != 0;
   constexpr int kWidth = 30;
-  const train::PrepareProgress done =
-      train::prepare_tokens(*tokenizer, settings, [&](const train::PrepareProgress& now) {
+  const data::PrepareProgress done =
+      data::prepare_tokens(*tokenizer, settings, [&](const data::PrepareProgress& now) {
         if (!live) return;
         const double part = static_cast<double>(now.bytes) / static_cast<double>(now.total_bytes);
         const auto filled = static_cast<size_t>(part * kWidth);
@@ -260,7 +260,7 @@ int prepare_files(const TokenizeArguments& options) {
       });
   if (live) fmt::print(stderr, "\r\033[K");
   if (options.json) {
-    train::json::Writer writer;
+    files::json::Writer writer;
     writer.begin_object().member("tokens", done.tokens).member("documents", done.documents);
     writer.member("shards", done.shards).member("kept_shards", done.kept_shards);
     writer.member("damaged", done.damaged);

@@ -41,18 +41,18 @@
 #include "core/error.h"
 #include "core/exit_codes.h"
 #include "core/philox.h"
+#include "data/loader.h"
+#include "files/atomic_file.h"
+#include "files/input_file.h"
+#include "generate/generate.h"
+#include "hub/adapter.h"
+#include "hub/family.h"
+#include "hub/model.h"
 #include "kernels/attention_library.h"
 #include "kernels/device_notes.h"
-#include "train/adapter.h"
+#include "text/tokenizer.h"
 #include "train/config/config.h"
-#include "train/data/loader.h"
-#include "train/files/atomic_file.h"
-#include "train/files/input_file.h"
-#include "train/generate.h"
-#include "train/hub/family.h"
-#include "train/model.h"
 #include "train/run.h"
-#include "train/text/tokenizer.h"
 #include "train/trainer.h"
 
 namespace zinc::apps {
@@ -92,7 +92,7 @@ struct TrainArguments {
 
 // What a run is made of, in the order in which it is made.
 struct Job {
-  train::ModelConfigFile model;
+  hub::ModelConfigFile model;
   RunTokenizer tokenizer;
   std::unique_ptr<RunData> data;
   bool vocabulary_replaced = false;
@@ -104,17 +104,17 @@ struct Job {
 };
 
 // --classes for a model that was trained on text alone: it gets a head for them.
-void begin_classes(train::ModelConfigFile& model, const TrainArguments& options) {
-  using train::Objective;
+void begin_classes(hub::ModelConfigFile& model, const TrainArguments& options) {
+  using hub::Objective;
   const std::vector<std::string>& classes = options.data.examples.classes;
-  const Objective kind = train::objective(model.config).kind;
+  const Objective kind = hub::objective(model.config).kind;
   if (classes.empty() || (kind != Objective::masked_tokens && kind != Objective::none)) return;
   if (model.tuning.has_adapters()) {
     throw ConfigError(
         "--classes gives this model a new head, which adapters would leave untrained; train the "
         "head first (--train 'classifier.*'), then adapters of the model with it");
   }
-  train::become_classifier(model, std::ssize(classes));
+  hub::become_classifier(model, std::ssize(classes));
 }
 
 // Where frozen weights are, which checkpoints then leave out; empty: they hold them. A folder says
@@ -123,15 +123,15 @@ std::string frozen_from(const Job& job, const TrainArguments& options) {
   const bool refers = !options.save_frozen && job.config.mesh.tensor == 1 &&
                       !job.model.tuning.is_all() && job.model.new_parameters.empty() &&
                       job.model.stored_vocabulary == 0 &&
-                      train::file_exists(options.init + "/config.json");
+                      files::file_exists(options.init + "/config.json");
   return refers ? options.init : "";
 }
 
 // Tokens that were added to the tokenizer of trained weights get rows of their own. `made`: tokens
 // of the text; 0: none.
 void grow_with_tokenizer(Job& job, int64_t made) {
-  const int64_t known = train::vocabulary_size(job.model.config);
-  const train::Tokenizer* tokenizer = job.tokenizer.tokenizer.get();
+  const int64_t known = hub::vocabulary_size(job.model.config);
+  const text::Tokenizer* tokenizer = job.tokenizer.tokenizer.get();
   if (made <= known || tokenizer == nullptr || tokenizer->own_vocabulary_size() > known) return;
   if (job.model.tuning.has_adapters()) {
     throw ConfigError(fmt::format(
@@ -140,7 +140,7 @@ void grow_with_tokenizer(Job& job, int64_t made) {
         "embedding's name trains it alone), then adapters of that",
         tokenizer->name(), made, made - known, known));
   }
-  train::grow_vocabulary(job.model, made);
+  hub::grow_vocabulary(job.model, made);
 }
 
 Job prepare(const TrainArguments& options, int64_t world_size) {
@@ -150,8 +150,8 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
   job.best = best_model_of(options.trainer, validation_names(options.data));
   const std::string model = options.model.empty() ? options.init : options.model;
   if (model.empty()) throw ConfigError("--model (or --init) must name a model");
-  job.model = train::find_model_config(model);
-  job.model.tuning = tuning_of(options.tuning, train::model_type(job.model.config));
+  job.model = hub::find_model_config(model);
+  job.model.tuning = tuning_of(options.tuning, hub::model_type(job.model.config));
   job.model.tuning.base_model = options.init.empty() ? model : options.init;
   if (job.model.tuning.quantize && frozen_from(job, options).empty()) {
     throw ConfigError(
@@ -162,12 +162,12 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
   job.data = find_run_data(options.data, job.tokenizer);
   // A preset's vocabulary becomes that of the text's tokens. Trained weights keep theirs.
   const int64_t made = job.data->vocabulary_size();
-  if (made > 0 && options.init.empty() && train::vocabulary_size(job.model.config) != made) {
-    train::set_vocabulary_size(job.model.config, made);
+  if (made > 0 && options.init.empty() && hub::vocabulary_size(job.model.config) != made) {
+    hub::set_vocabulary_size(job.model.config, made);
     job.vocabulary_replaced = true;
   }
   grow_with_tokenizer(job, made);
-  const int64_t longest = train::max_positions(job.model.config);
+  const int64_t longest = hub::max_positions(job.model.config);
   job.seq = options.seq > 0 ? options.seq : std::min(longest, kDefaultSequence);
   if (job.seq > longest) {
     throw ConfigError(
@@ -176,11 +176,11 @@ Job prepare(const TrainArguments& options, int64_t world_size) {
   begin_classes(job.model, options);
   job.data->fit(job.model, job.seq);
   if (const auto& classes = options.data.examples.classes; !classes.empty()) {
-    train::set_class_names(job.model, classes);
+    hub::set_class_names(job.model, classes);
   }
   train::Overrides flags = options.flags;
   if (job.steps > 0) flags.total_steps = job.steps;
-  flags.hidden_size = train::hidden_size(job.model.config);
+  flags.hidden_size = hub::hidden_size(job.model.config);
   if (!options.dtype.empty()) {
     flags.dtype = parse_dtype(options.dtype);
     if (!flags.dtype || !is_float(*flags.dtype) || *flags.dtype == DType::f64) {
@@ -211,7 +211,7 @@ std::string threads_from(const comm::RankInfo& rank) {
 // A fixed part of a validation set, the same in every world with the same global batch: so many
 // of its samples, evenly spread. What is not given is bounded by the length of the run.
 int64_t evaluation_samples(const Job& job, const TrainArguments& options, int64_t world_size,
-                           const train::Dataset& validation) {
+                           const data::Dataset& validation) {
   const int64_t all = validation.num_samples();
   const int64_t global_batch = job.config.engine.batch.global_batch(world_size);
   const int64_t batches =
@@ -222,7 +222,7 @@ int64_t evaluation_samples(const Job& job, const TrainArguments& options, int64_
 }
 
 std::string describe_evaluation(const Job& job, const TrainArguments& options,
-                                const std::vector<train::EvaluationSet>& sets) {
+                                const std::vector<data::EvaluationSet>& sets) {
   const std::vector<std::string> names = validation_names(options.data);
   std::string words = options.trainer.when_evaluated() + "at the end, on ";
   for (size_t i = 0; i < sets.size(); ++i) {
@@ -251,13 +251,13 @@ std::string grid_of(const comm::Mesh& mesh, int data_ranks) {
 }
 
 void show_head(Console& console, const Job& job, const TrainArguments& options, comm::World& world,
-               nn::Model& model, const std::vector<train::EvaluationSet>& sets) {
+               nn::Model& model, const std::vector<data::EvaluationSet>& sets) {
   const zero::EngineConfig& engine = job.config.engine;
   const std::string_view most = has_short_batches(job) ? "at most " : "";
   console.table(
       "zinc train",
       {{"model",
-        fmt::format("{} {}, {} weights, vocabulary {}", train::model_type(job.model.config),
+        fmt::format("{} {}, {} weights, vocabulary {}", hub::model_type(job.model.config),
                     options.model, train::format_count(static_cast<double>(model.num_parameters())),
                     model.vocab_size())},
        {"data", job.data->training().describe()},
@@ -291,9 +291,9 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
       targets += (targets.empty() ? "" : ", ") + target;
     }
     console.on_note(fmt::format("LoRA names no targets: {}, peft's own of {}", targets,
-                                train::model_type(job.model.config)));
+                                hub::model_type(job.model.config)));
   }
-  if (!job.model.tuning.is_all()) console.line(train::describe_trainable(model));
+  if (!job.model.tuning.is_all()) console.line(hub::describe_trainable(model));
   if (!job.initialised.empty()) {
     console.line(fmt::format("note: {} does not hold the head for classes, which is new: {}",
                              options.init, fmt::join(job.initialised, ", ")));
@@ -307,8 +307,8 @@ void show_head(Console& console, const Job& job, const TrainArguments& options, 
   for (const std::string& line : job.data->notes()) console.line(line);
   const std::string note = job.tokenizer.note(job.vocabulary_replaced, model.vocab_size());
   if (!note.empty()) console.line(note);
-  const int64_t positions = train::max_positions(job.model.config);
-  if (options.init.empty() && job.seq < positions && train::learns_positions(job.model.config)) {
+  const int64_t positions = hub::max_positions(job.model.config);
+  if (options.init.empty() && job.seq < positions && hub::learns_positions(job.model.config)) {
     console.line(fmt::format(
         "note: positions {0} to {1} of the model are never trained; --seq {2} would train "
         "them all, zinc generate --context {0} stays below them",
@@ -339,8 +339,8 @@ std::vector<train::SampleText> make_samples(Console& console, zero::Engine& engi
   const bool writes = nn::find_interface<nn::CausalLm>(engine.model()) != nullptr ||
                       nn::find_interface<nn::EncoderDecoderLm>(engine.model()) != nullptr;
   if (!writes) return {};
-  const train::ByteTokenizer bytes;
-  const train::Tokenizer& tokenizer = job.tokenizer.tokenizer ? *job.tokenizer.tokenizer : bytes;
+  const text::ByteTokenizer bytes;
+  const text::Tokenizer& tokenizer = job.tokenizer.tokenizer ? *job.tokenizer.tokenizer : bytes;
   if (&tokenizer == &bytes && engine.model().vocab_size() != bytes.vocabulary_size()) return {};
   const auto stops = [&](std::span<const int32_t>) {
     if (comm::any_rank(engine.world(), stop)) throw SampleStopped{};
@@ -350,14 +350,14 @@ std::vector<train::SampleText> make_samples(Console& console, zero::Engine& engi
   std::vector<train::SampleText> samples;
   try {
     for (const std::string& prompt : options.sample_prompts) {
-      const std::vector<int32_t> tokens =
-          train::generate(engine, tokenizer.encode_with_specials(prompt),
-                          {.max_tokens = kSampleTokens,
-                           .sampling = {.temperature = 0.8, .top_k = 40},
-                           .seed = job.config.seed,
-                           .stop_tokens = end ? std::vector{*end} : std::vector<int32_t>{},
-                           .context = job.seq,
-                           .ends = stops});
+      const std::vector<int32_t> tokens = generate::generate_tokens(
+          engine, tokenizer.encode_with_specials(prompt),
+          {.max_tokens = kSampleTokens,
+           .sampling = {.temperature = 0.8, .top_k = 40},
+           .seed = job.config.seed,
+           .stop_tokens = end ? std::vector{*end} : std::vector<int32_t>{},
+           .context = job.seq,
+           .ends = stops});
       samples.push_back({prompt, tokenizer.decode(tokens)});
       console.line("sample:\n---\n" + samples.back().text + "\n---");
     }
@@ -402,9 +402,9 @@ std::vector<comm::Fingerprint> fingerprints(const Job& job, const TrainArguments
       options.allow_nan, ' ', options.data.group_by_length, ' ', options.init, ' ',
       options.save_frozen, ' ', job.best.metric, ' ', job.best.greater_is_better.value_or(false),
       ' ', job.best.patience, ' ', job.best.threshold, ' ', job.best.load_at_end);
-  return {{"model", hash_text(train::model_config_json(job.model.config, DType::f32))},
+  return {{"model", hash_text(hub::model_config_json(job.model.config, DType::f32))},
           {"data", job.data->hash()},
-          {"tuning", hash_text(train::text_of(job.model.tuning))},
+          {"tuning", hash_text(hub::text_of(job.model.tuning))},
           {"command line (steps, sequence length, intervals)", hash_text(flags)}};
 }
 
@@ -439,39 +439,39 @@ std::string resuming(const std::vector<std::string>& words) {
 // What a run reads: made before its folder, so that bad input leaves none.
 struct Input {
   std::unique_ptr<nn::Model> model;
-  std::unique_ptr<train::FolderWeights> base_weights;
-  std::unique_ptr<train::AdaptedWeights> adapted_weights;
+  std::unique_ptr<hub::FolderWeights> base_weights;
+  std::unique_ptr<hub::AdaptedWeights> adapted_weights;
   const nn::WeightSource* first_weights = nullptr;  // null: initialised
-  std::unique_ptr<train::Loader> loader;
-  std::vector<train::EvaluationSet> evaluation;  // in the order of validation_names()
+  std::unique_ptr<data::Loader> loader;
+  std::vector<data::EvaluationSet> evaluation;  // in the order of validation_names()
 };
 
 // Of a run that has done so many steps, with so many samples.
-train::RunLength length_of(const Job& job, const TrainArguments& options, const comm::World& world,
-                           int64_t steps_so_far = 0, int64_t samples_so_far = 0) {
+data::RunLength length_of(const Job& job, const TrainArguments& options, const comm::World& world,
+                          int64_t steps_so_far = 0, int64_t samples_so_far = 0) {
   const int64_t global_batch = job.config.engine.batch.global_batch(world.data().size());
   if (options.trainer.epochs > 0.0) {
-    return train::length_of_epochs(options.trainer.epochs, job.data->training().num_samples(),
-                                   global_batch, steps_so_far, samples_so_far);
+    return data::length_of_epochs(options.trainer.epochs, job.data->training().num_samples(),
+                                  global_batch, steps_so_far, samples_so_far);
   }
-  return train::length_of_steps(job.steps, global_batch, steps_so_far, samples_so_far);
+  return data::length_of_steps(job.steps, global_batch, steps_so_far, samples_so_far);
 }
 
 Input open_input(Job& job, const TrainArguments& options, const comm::World& world) {
   Input input;
-  input.model = train::make_model(job.model.config);
+  input.model = hub::make_model(job.model.config);
   job.data->open();
   if (!options.init.empty()) {
     input.base_weights =
-        std::make_unique<train::FolderWeights>(options.init, *input.model, job.model);
+        std::make_unique<hub::FolderWeights>(options.init, *input.model, job.model);
     input.first_weights = input.base_weights.get();
     job.initialised = input.base_weights->initialised();
   }
-  train::apply_tuning(*input.model, job.model.tuning);
+  hub::apply_tuning(*input.model, job.model.tuning);
   if (job.model.tuning.has_adapters()) {
-    input.adapted_weights = std::make_unique<train::AdaptedWeights>(
-        *input.model, input.first_weights, train::name_map(job.model.config),
-        job.model.tuning.adapter);
+    input.adapted_weights = std::make_unique<hub::AdaptedWeights>(*input.model, input.first_weights,
+                                                                  hub::name_map(job.model.config),
+                                                                  job.model.tuning.adapter);
     input.first_weights = input.adapted_weights.get();
   }
   const int64_t micro_batch = job.config.engine.batch.micro_batch;
@@ -481,20 +481,20 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
       lengths ? std::lcm(kPadMultiple, nn::parts_of_sequence(job.config.engine.sequence_exchange,
                                                              job.config.mesh.sequence))
               : 0;
-  const train::RunLength length = length_of(job, options, world);
+  const data::RunLength length = length_of(job, options, world);
   job.steps = length.steps;
-  input.loader = std::make_unique<train::Loader>(
-      job.data->training(), train::LoaderOptions{.micro_batch = micro_batch,
-                                                 .seq_len = job.seq,
-                                                 .pad_multiple = pad_multiple,
-                                                 .group_by_length = options.data.group_by_length,
-                                                 .end = job.data->fills_rows() ? length.end : 0,
-                                                 .seed = job.config.seed,
-                                                 .rank = world.data().rank(),
-                                                 .world = world.data().size()});
+  input.loader = std::make_unique<data::Loader>(
+      job.data->training(), data::LoaderOptions{.micro_batch = micro_batch,
+                                                .seq_len = job.seq,
+                                                .pad_multiple = pad_multiple,
+                                                .group_by_length = options.data.group_by_length,
+                                                .end = job.data->fills_rows() ? length.end : 0,
+                                                .seed = job.config.seed,
+                                                .rank = world.data().rank(),
+                                                .world = world.data().size()});
   for (const auto& set : job.data->validation()) {
     input.evaluation.emplace_back(
-        *set, train::EvaluationOptions{
+        *set, data::EvaluationOptions{
                   .batch = micro_batch,
                   .seq_len = job.seq,
                   .pad_multiple = pad_multiple,
@@ -622,7 +622,7 @@ int train_on(comm::World& world, Job& job, const TrainArguments& options) {
   if (choice != zero::OffloadStep::automatic) job.config.engine.offload_step = choice;
   if (const auto code = fails_on_a_rank(world, [&] { run.open(); })) return *code;
   if (run.resumed() != nullptr) {
-    const train::RunLength length =
+    const data::RunLength length =
         length_of(job, options, world, run.resumed()->state().steps, run.samples_so_far());
     job.steps = length.steps;
     run.set_steps(length.steps);

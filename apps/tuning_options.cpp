@@ -20,23 +20,23 @@ void add_tuning_options(CLI::App& verb, TuningArguments& arguments) {
                   "Under adapters: keeps the weights of the base's linear layers in nf4 or int8");
 }
 
-train::TuningOptions tuning_of(const TuningArguments& arguments, std::string_view model_type) {
-  train::TuningOptions tuning;
+hub::TuningOptions tuning_of(const TuningArguments& arguments, std::string_view model_type) {
+  hub::TuningOptions tuning;
   if (!arguments.adapter.empty()) {
     if (!arguments.lora.empty()) {
       throw ConfigError("--adapter brings its own LoRA: leave --lora out");
     }
-    tuning = train::tuning_of_adapter(arguments.adapter);
+    tuning = hub::tuning_of_adapter(arguments.adapter);
   }
-  if (!arguments.lora.empty()) tuning.lora = train::parse_lora(arguments.lora);
+  if (!arguments.lora.empty()) tuning.lora = hub::parse_lora(arguments.lora);
   if (!arguments.quantize.empty()) {
-    tuning.quantize = train::parse_quantize(arguments.quantize);
+    tuning.quantize = hub::parse_quantize(arguments.quantize);
     if (!tuning.has_adapters()) {
       throw ConfigError(
           "--quantize keeps a frozen base: give --lora or --adapter, to train beside it");
     }
   }
-  train::settle_lora_targets(tuning, model_type);
+  hub::settle_lora_targets(tuning, model_type);
   tuning.train = arguments.train;
   tuning.freeze = arguments.freeze;
   return tuning;

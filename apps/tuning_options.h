@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "train/tuning.h"
+#include "hub/tuning.h"
 
 namespace zinc::apps {
 
@@ -18,6 +18,6 @@ struct TuningArguments {
 
 void add_tuning_options(CLI::App& verb, TuningArguments& arguments);
 // `model_type`: whose targets are peft's where --lora names none. Throws ConfigError.
-train::TuningOptions tuning_of(const TuningArguments& arguments, std::string_view model_type);
+hub::TuningOptions tuning_of(const TuningArguments& arguments, std::string_view model_type);
 
 }  // namespace zinc::apps

@@ -12,11 +12,11 @@
 #include "bench/random_batch.h"
 #include "bench/samples.h"
 #include "core/error.h"
+#include "files/atomic_file.h"
+#include "files/json/writer.h"
+#include "hub/model.h"
+#include "hub/model_config.h"
 #include "train/checkpoint/save_checkpoint.h"
-#include "train/files/atomic_file.h"
-#include "train/hub/model_config.h"
-#include "train/json/writer.h"
-#include "train/model.h"
 #include "zero/engine.h"
 
 namespace zinc::bench {
@@ -45,7 +45,7 @@ void remove_now(const std::string& path) {
 
 // What the disk takes: the same bytes from memory to one file, past the page cache and synced.
 void write_plain(const std::string& path, std::span<const std::byte> bytes) {
-  train::AtomicFile file = train::AtomicFile::create_shared(path, 0, /*direct=*/true);
+  files::AtomicFile file = files::AtomicFile::create_shared(path, 0, /*direct=*/true);
   file.write(0, bytes);
   file.commit();
 }
@@ -54,8 +54,8 @@ void write_plain(const std::string& path, std::span<const std::byte> bytes) {
 
 CheckpointBenchResult run_checkpoint_bench(comm::World& world,
                                            const CheckpointBenchOptions& options) {
-  const train::ModelConfigFile config = train::find_model_config(options.preset);
-  const std::unique_ptr<nn::Model> model = train::make_model(config.config);
+  const hub::ModelConfigFile config = hub::find_model_config(options.preset);
+  const std::unique_ptr<nn::Model> model = hub::make_model(config.config);
   zero::EngineConfig engine_config;
   engine_config.batch = {.micro_batch = options.batch, .sequence = options.seq};
   engine_config.precision.dtype = options.dtype;
@@ -125,7 +125,7 @@ CheckpointBenchResult run_checkpoint_bench(comm::World& world,
 }
 
 std::string json_of(const CheckpointBenchOptions& options, const CheckpointBenchResult& result) {
-  train::json::Writer json(2);
+  files::json::Writer json(2);
   json.begin_object();
   json.member("preset", options.preset).member("dtype", name_of(options.dtype));
   json.member("bytes", result.bytes);

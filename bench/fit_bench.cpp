@@ -12,10 +12,10 @@
 #include "bench/measure_hardware.h"
 #include "bench/samples.h"
 #include "comm/local/local.h"
-#include "train/json/writer.h"
-#include "train/model.h"
-#include "train/plan/fill.h"
-#include "train/plan/fit.h"
+#include "files/json/writer.h"
+#include "hub/model.h"
+#include "plan/fill.h"
+#include "plan/fit.h"
 #include "train/trainer.h"
 
 namespace zinc::bench {
@@ -79,7 +79,7 @@ nn::Gpt2Config gpt2(int64_t shrink, int64_t num_layers) {
           .num_heads = 4};
 }
 
-std::vector<std::pair<std::string, train::ModelConfigFile>> models(int64_t shrink) {
+std::vector<std::pair<std::string, hub::ModelConfigFile>> models(int64_t shrink) {
   nn::LlamaConfig llama;
   llama.vocab_size = 512;
   llama.max_positions = kSeq;
@@ -92,11 +92,11 @@ std::vector<std::pair<std::string, train::ModelConfigFile>> models(int64_t shrin
           {fmt::format("Llama, 6 blocks {} wide", 384 / shrink), {.config = llama}}};
 }
 
-class Tokens final : public train::Dataset {
+class Tokens final : public data::Dataset {
  public:
   explicit Tokens(int64_t seq) : seq_(seq) {}
   int64_t num_samples() const override { return 64; }
-  void read(int64_t index, train::Sample& sample) const override {
+  void read(int64_t index, data::Sample& sample) const override {
     for (int64_t i = 0; i < seq_; ++i) {
       sample.tokens.push_back(static_cast<int32_t>((31 * index + 7 * i) % 512));
       sample.labels.push_back(static_cast<int32_t>((31 * index + 7 * (i + 1)) % 512));
@@ -133,20 +133,20 @@ struct Measured {
   double seconds = std::numeric_limits<double>::infinity();
 };
 
-Measured measure(const train::ModelConfigFile& model, const train::Config& config, int world_size,
+Measured measure(const hub::ModelConfigFile& model, const train::Config& config, int world_size,
                  int64_t seq) {
   Measured result{};
   const Tokens data(seq);
   std::vector<int64_t> reserved(static_cast<size_t>(world_size));
   comm::run_local_ranks(world_size, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
-    const auto made = train::make_model(model);
+    const auto made = hub::make_model(model);
     zero::Engine engine(*made, config.engine, world, {.total_steps = kSteps});
-    train::Loader loader(data, {.micro_batch = config.engine.batch.micro_batch,
-                                .seq_len = seq,
-                                .seed = 5,
-                                .rank = world.rank(),
-                                .world = world.size(),
-                                .prefetch_batches = 0});
+    data::Loader loader(data, {.micro_batch = config.engine.batch.micro_batch,
+                               .seq_len = seq,
+                               .seed = 5,
+                               .rank = world.rank(),
+                               .world = world.size(),
+                               .prefetch_batches = 0});
     StepClock clock;
     train::Trainer trainer(engine, loader, nullptr, {}, &clock, {.steps = kSteps});
     trainer.run();
@@ -158,7 +158,7 @@ Measured measure(const train::ModelConfigFile& model, const train::Config& confi
   return result;
 }
 
-train::PlanOptions plan_options(const FitBenchOptions& options, const train::Hardware& hardware) {
+plan::PlanOptions plan_options(const FitBenchOptions& options, const plan::Hardware& hardware) {
   return {.world = options.world,
           .seq = kSeq,
           .backend = "local",
@@ -171,8 +171,8 @@ train::PlanOptions plan_options(const FitBenchOptions& options, const train::Har
 // Of candidates of one model, by the file that makes them.
 class Bench {
  public:
-  Bench(std::string name, train::ModelConfigFile model, const FitBenchOptions& options,
-        const train::Hardware& hardware, const std::function<void(const std::string&)>& progress)
+  Bench(std::string name, hub::ModelConfigFile model, const FitBenchOptions& options,
+        const plan::Hardware& hardware, const std::function<void(const std::string&)>& progress)
       : options_(options), progress_(progress) {
     result_.name = std::move(name);
     request_.model = std::move(model);
@@ -211,30 +211,30 @@ class Bench {
     Measured measured;
   };
 
-  Run& add(const train::FitSpace& space, const train::json::Value& file, std::string words) {
-    const std::string text = train::json::write(file);
+  Run& add(const plan::FitSpace& space, const files::json::Value& file, std::string words) {
+    const std::string text = files::json::write(file);
     const auto [at, is_new] = runs_.try_emplace(text);
     Run& run = at->second;
     if (!is_new) return run;
     run.words = std::move(words);
     run.config = space.config_of(file);
-    const train::Plan plan = train::make_plan(request_.model, run.config, request_.plan);
+    const plan::Plan plan = plan::make_plan(request_.model, run.config, request_.plan);
     run.planned = plan.fullest.peaks.reserved[0].peak;
     run.predicted = plan.fullest.time->step_seconds;
     return run;
   }
 
   void find_candidates() {
-    const train::FitSpace space(request_.model, request_.space);
-    std::vector<train::FitCandidate> open = space.roots();
-    std::map<train::FitCandidate, bool> seen;
+    const plan::FitSpace space(request_.model, request_.space);
+    std::vector<plan::FitCandidate> open = space.roots();
+    std::map<plan::FitCandidate, bool> seen;
     while (!open.empty()) {
-      const train::FitCandidate candidate = open.back();
+      const plan::FitCandidate candidate = open.back();
       open.pop_back();
       if (!seen.emplace(candidate, true).second) continue;
-      const train::json::Value file = space.file_of(candidate);
+      const files::json::Value file = space.file_of(candidate);
       static_cast<void>(add(space, file, space.words(candidate)));
-      for (const train::FitCandidate& next : space.next(candidate)) open.push_back(next);
+      for (const plan::FitCandidate& next : space.next(candidate)) open.push_back(next);
     }
     result_.candidates = static_cast<int>(runs_.size());
   }
@@ -245,13 +245,13 @@ class Bench {
       least = std::min(least, run.planned);
       most = std::max(most, run.planned);
     }
-    const train::FitSpace space(request_.model, request_.space);
+    const plan::FitSpace space(request_.model, request_.space);
     for (int i = 0; i < options_.limits; ++i) {
       request_.limits.device = least + (most - least) * i / std::max(1, options_.limits - 1);
-      const train::FitResult fitted = train::fit(request_);
-      const train::FittedConfig& answer = fitted.best.at(0);
+      const plan::FitResult fitted = plan::fit(request_);
+      const plan::FittedConfig& answer = fitted.best.at(0);
       static_cast<void>(add(space, answer.file, answer.words));
-      chosen_.emplace_back(request_.limits.device, train::json::write(answer.file));
+      chosen_.emplace_back(request_.limits.device, files::json::write(answer.file));
     }
   }
 
@@ -276,7 +276,7 @@ class Bench {
 
   const FitBenchOptions& options_;
   const std::function<void(const std::string&)>& progress_;
-  train::FitRequest request_;
+  plan::FitRequest request_;
   std::map<std::string, Run> runs_;
   std::vector<std::pair<int64_t, std::string>> chosen_;  // by limit
   FitBenchModel result_;
@@ -284,27 +284,27 @@ class Bench {
 
 // Each open key of a model of eight blocks, with memory between the least and the most that it may
 // keep; runs of all take turns.
-std::vector<FillBenchRow> fills(const FitBenchOptions& options, const train::Hardware& hardware,
+std::vector<FillBenchRow> fills(const FitBenchOptions& options, const plan::Hardware& hardware,
                                 const std::function<void(const std::string&)>& progress) {
-  const train::ModelConfigFile model{.config = gpt2(options.shrink, 8)};
-  train::PlanOptions how = plan_options(options, hardware);
+  const hub::ModelConfigFile model{.config = gpt2(options.shrink, 8)};
+  plan::PlanOptions how = plan_options(options, hardware);
   how.seq = kFillSeq;
   std::vector<FillBenchRow> rows;
   std::vector<train::Config> configs;
-  const auto reserved = [](const train::Plan& plan) { return plan.fullest.peaks.reserved[0].peak; };
+  const auto reserved = [](const plan::Plan& plan) { return plan.fullest.peaks.reserved[0].peak; };
   for (const OpenKey& key : open_keys()) {
     const train::Config open = train::parse_config(key.config, key.name, options.world);
     const auto filled = [&](int64_t limit) {
-      return train::fill_memory(model, open, how, {.device = limit}).config;
+      return plan::fill_memory(model, open, how, {.device = limit}).config;
     };
     train::Config nothing = open;
     nothing.open.clear();
     key.keep_least(nothing.engine);
-    const int64_t least = reserved(train::make_plan(model, nothing, how));
-    const int64_t most = reserved(train::make_plan(model, filled(int64_t{1} << 50), how));
+    const int64_t least = reserved(plan::make_plan(model, nothing, how));
+    const int64_t most = reserved(plan::make_plan(model, filled(int64_t{1} << 50), how));
     for (const int share : {0, 25, 50, 75, 100}) {
       configs.push_back(filled(least + (most - least) * share / 100));
-      const train::Plan plan = train::make_plan(model, configs.back(), how);
+      const plan::Plan plan = plan::make_plan(model, configs.back(), how);
       const auto gathers = plan.fullest.step.find("all_gather");
       const bool has_gathers = gathers != plan.fullest.step.end();
       rows.push_back(
@@ -328,8 +328,8 @@ std::vector<FillBenchRow> fills(const FitBenchOptions& options, const train::Har
   return rows;
 }
 
-train::Hardware measured_hardware(const FitBenchOptions& options) {
-  train::Hardware hardware;
+plan::Hardware measured_hardware(const FitBenchOptions& options) {
+  plan::Hardware hardware;
   comm::run_local_ranks(options.world, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     std::vector<CeilingFigure> ceilings;
     if (options.shrink == 1) {
@@ -341,7 +341,7 @@ train::Hardware measured_hardware(const FitBenchOptions& options) {
       }
     }
     const double seconds = options.shrink == 1 ? MeasureOptions{}.seconds : 0.0;
-    const train::Hardware mine = measure_hardware(
+    const plan::Hardware mine = measure_hardware(
         world, ceilings, {.name = "this machine", .seconds = seconds, .shrink = options.shrink});
     if (world.is_main()) hardware = mine;
   });

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "train/plan/hardware.h"
+#include "plan/hardware.h"
 
 namespace zinc::bench {
 
@@ -57,7 +57,7 @@ struct FillBenchRow {
 };
 
 struct FitBenchResult {
-  train::Hardware hardware;
+  plan::Hardware hardware;
   std::vector<FillBenchRow> fills;
   std::vector<FitBenchModel> models;
   double seconds = 0.0;

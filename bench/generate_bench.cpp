@@ -8,10 +8,10 @@
 #include "bench/random_batch.h"
 #include "bench/samples.h"
 #include "core/error.h"
-#include "train/hub/model_config.h"
-#include "train/json/writer.h"
-#include "train/model.h"
-#include "train/text_generator.h"
+#include "files/json/writer.h"
+#include "generate/text_generator.h"
+#include "hub/model.h"
+#include "hub/model_config.h"
 
 namespace zinc::bench {
 namespace {
@@ -30,11 +30,11 @@ std::vector<std::vector<int32_t>> random_prompts(const GenerateBenchOptions& opt
 
 // The times of one batch of texts are added to `texts`.
 void write_once(nn::Model& model, const GenerateBenchOptions& options, WrittenTexts& texts) {
-  train::GenerateOptions how{.max_tokens = options.tokens};
+  generate::GenerateOptions how{.max_tokens = options.tokens};
   how.sampling.temperature = 0.0;
   auto prompts = random_prompts(options, texts.batch, model.vocab_size());
   const auto begin = Clock::now();
-  train::TextGenerator generator(model, std::move(prompts), how);
+  generate::TextGenerator generator(model, std::move(prompts), how);
   Clock::time_point first = begin;
   int64_t written = 0;
   generator.write([&](int64_t prompt, int32_t) {
@@ -44,7 +44,7 @@ void write_once(nn::Model& model, const GenerateBenchOptions& options, WrittenTe
   texts.decode_seconds.add(seconds_since(first));
 }
 
-double multiplied_bytes(const train::ModelConfig& config, DType dtype) {
+double multiplied_bytes(const hub::ModelConfig& config, DType dtype) {
   double weights = 0.0;
   for (const Product& product : products_of(config)) {
     weights += static_cast<double>(product.n * product.k * product.count);
@@ -61,8 +61,8 @@ GenerateBenchResult run_generate_bench(comm::World& world, const GenerateBenchOp
   require(!options.batch.empty(), "generate bench: a batch is needed");
   constexpr int64_t kProbeBytes = int64_t{256} << 20;
   constexpr uint64_t kSeed = 7;
-  const train::ModelConfig config = train::find_model_config(options.preset).config;
-  const std::unique_ptr<nn::Model> model = train::make_model(config);
+  const hub::ModelConfig config = hub::find_model_config(options.preset).config;
+  const std::unique_ptr<nn::Model> model = hub::make_model(config);
   const int64_t positions = model->max_sequence();
   if (nn::find_interface<nn::CachedCausalLm>(*model) == nullptr) {
     throw ConfigError(str("generate bench: ", options.preset, " is no decoder"));
@@ -110,7 +110,7 @@ GenerateBenchResult run_generate_bench(comm::World& world, const GenerateBenchOp
 }
 
 std::string json_of(const GenerateBenchOptions& options, const GenerateBenchResult& result) {
-  train::json::Writer json(2);
+  files::json::Writer json(2);
   json.begin_object().member("preset", options.preset).member("dtype", name_of(options.dtype));
   json.member("prompt_tokens", options.prompt_tokens).member("tokens", options.tokens);
   json.member("weight_bytes", result.weight_bytes);

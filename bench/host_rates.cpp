@@ -64,9 +64,9 @@ double update_rate(Context& context, const HostRateOptions& options) {
 
 }  // namespace
 
-train::HostRates measure_host_rates(Context& context, const HostRateOptions& options) {
+plan::HostRates measure_host_rates(Context& context, const HostRateOptions& options) {
   const ContextScope scope(context);
-  train::HostRates rates{
+  plan::HostRates rates{
       .to_device_bytes_per_second = copy_rate(context, Tier::pinned_host, Tier::device, options),
       .to_host_bytes_per_second = copy_rate(context, Tier::device, Tier::pinned_host, options)};
   if (context.device().is_cuda()) {

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "core/context.h"
-#include "train/plan/hardware.h"
+#include "plan/hardware.h"
 
 namespace zinc::bench {
 
@@ -18,6 +18,6 @@ struct HostRateOptions {
 // zinc::transfer() between blocks of the tiers pinned_host and device on the compute stream, timed
 // by the device's own clock on a GPU. The update, on a GPU's host only: zinc's AdamW for bf16
 // models on the host stream, with the context's threads.
-train::HostRates measure_host_rates(Context& context, const HostRateOptions& options = {});
+plan::HostRates measure_host_rates(Context& context, const HostRateOptions& options = {});
 
 }  // namespace zinc::bench

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "train/json/parser.h"
-#include "train/json/writer.h"
+#include "files/json/parser.h"
+#include "files/json/writer.h"
 
 namespace zinc::bench {
 namespace {
@@ -56,14 +56,14 @@ void visit_machine(Machine& m, Visit&& visit) {
   visit("clocks", m.clocks);
 }
 
-void read(const train::json::Value& value, std::string& to) { to = value.as_string(); }
-void read(const train::json::Value& value, bool& to) { to = value.as_bool(); }
-void read(const train::json::Value& value, int& to) {
+void read(const files::json::Value& value, std::string& to) { to = value.as_string(); }
+void read(const files::json::Value& value, bool& to) { to = value.as_bool(); }
+void read(const files::json::Value& value, int& to) {
   to = static_cast<int>(value.as_int64(0, 1 << 30));
 }
-void read(const train::json::Value& value, int64_t& to) { to = value.as_int64(0); }
+void read(const files::json::Value& value, int64_t& to) { to = value.as_int64(0); }
 // What no number could say (NaN, infinity) was written as null.
-void read(const train::json::Value& value, double& to) {
+void read(const files::json::Value& value, double& to) {
   to = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.as_double();
 }
 
@@ -108,7 +108,7 @@ std::string table_row(const KernelResult& r) {
 }
 
 std::string json_of(const KernelReport& report) {
-  train::json::Writer json(1);
+  files::json::Writer json(1);
   json.begin_object();
   visit_machine(report.machine,
                 [&](const char* name, const auto& value) { json.member(name, value); });
@@ -126,9 +126,9 @@ std::string json_of(const KernelReport& report) {
 }
 
 KernelReport read_kernel_report(const std::string& path) {
-  const train::json::Value file = train::json::parse_file(path);
+  const files::json::Value file = files::json::parse_file(path);
   KernelReport report;
-  const auto reader = [](const train::json::Value& from) {
+  const auto reader = [](const files::json::Value& from) {
     return [&from](const char* name, auto& value) {
       // Reports from before there were baselines are still read.
       const std::string_view field = name;
@@ -139,7 +139,7 @@ KernelReport read_kernel_report(const std::string& path) {
   };
   visit_machine(report.machine, reader(file));
   read(file.at("preset"), report.preset);
-  for (const train::json::Value& row : file.at("results").as_array()) {
+  for (const files::json::Value& row : file.at("results").as_array()) {
     visit_fields(report.results.emplace_back(), reader(row));
   }
   return report;

@@ -122,7 +122,7 @@ double launch_time(Lab& lab) {
 }
 
 // From a small and a large message. Rank 0's figures.
-train::CollectiveLinks measure_links(comm::World& world, const MeasureOptions& options) {
+plan::CollectiveLinks measure_links(comm::World& world, const MeasureOptions& options) {
   const auto rows = [&](int64_t bytes) {
     return run_comm_bench(world, {.min_bytes = bytes,
                                   .max_bytes = bytes,
@@ -141,19 +141,19 @@ train::CollectiveLinks measure_links(comm::World& world, const MeasureOptions& o
     const CommBenchRow a = of(small);
     const CommBenchRow b = of(large);
     const double sent = static_cast<double>(b.bytes - a.bytes) * peers / world.size();
-    return train::Link{
+    return plan::Link{
         .alpha_seconds = a.median_seconds / peers,
         .bytes_per_second = sent / std::max(b.median_seconds - a.median_seconds, 1e-9)};
   };
   return {.all_gather = link("all_gather"), .reduce_scatter = link("reduce_scatter")};
 }
 
-train::CollectiveLinks links_of(comm::World& world, const MeasureOptions& options) {
+plan::CollectiveLinks links_of(comm::World& world, const MeasureOptions& options) {
   if (world.size() > 1) return measure_links(world, options);
-  train::CollectiveLinks links;
+  plan::CollectiveLinks links;
   comm::run_local_ranks(2, {.device = world.context().device(), .num_threads = 1},
                         [&](comm::World& two) {
-                          const train::CollectiveLinks measured = measure_links(two, options);
+                          const plan::CollectiveLinks measured = measure_links(two, options);
                           if (two.is_main()) links = measured;
                         });
   return links;
@@ -161,8 +161,8 @@ train::CollectiveLinks links_of(comm::World& world, const MeasureOptions& option
 
 }  // namespace
 
-train::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFigure>& ceilings,
-                                 const MeasureOptions& options) {
+plan::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFigure>& ceilings,
+                                const MeasureOptions& options) {
   require(world.info().local_size == world.size(),
           "bench ceilings: all ranks must be on one host; the network between hosts is not "
           "measured, add \"between_hosts\" to the file by hand");
@@ -174,7 +174,7 @@ train::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFi
     const double rate = rate_of(ceilings, str("gemm ", zinc::name_of(dtype), " "));
     return rate > 0.0 ? rate : gemm_rate(dtype, lab);
   };
-  const train::HostRates host = measure_host_rates(
+  const plan::HostRates host = measure_host_rates(
       context, {.bytes = (int64_t{256} << 20) / options.shrink, .seconds = options.seconds / 10.0});
   // In the order of `figures` below.
   std::array<double, 13> mine{rate_of(ceilings, "stream read 1 write 0 update 0"),
@@ -211,10 +211,10 @@ train::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFi
           .same_host = links_of(world, options),
           .between_hosts = std::nullopt,
           .disk = std::nullopt,
-          .host = train::HostRates{.threads = on_gpu ? threads : 0,
-                                   .to_device_bytes_per_second = figures[11] / ranks,
-                                   .to_host_bytes_per_second = figures[12] / ranks,
-                                   .update_bytes_per_second = figures[10]}};
+          .host = plan::HostRates{.threads = on_gpu ? threads : 0,
+                                  .to_device_bytes_per_second = figures[11] / ranks,
+                                  .to_host_bytes_per_second = figures[12] / ranks,
+                                  .update_bytes_per_second = figures[10]}};
 }
 
 }  // namespace zinc::bench

@@ -1,4 +1,4 @@
-// bench/measure_hardware.h: this machine's hardware file (train/plan/hardware.h).
+// bench/measure_hardware.h: this machine's hardware file (plan/hardware.h).
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "bench/ceilings.h"
 #include "comm/world.h"
-#include "train/plan/hardware.h"
+#include "plan/hardware.h"
 
 namespace zinc::bench {
 
@@ -24,7 +24,7 @@ struct MeasureOptions {
 // through host memory. Where a product has no library to set the ceiling (f16 on a CPU, builds
 // without one) zinc's own kernel does; attention and the other kernels always are zinc's own.
 // `ceilings` is what measure_ceilings() gave on this rank.
-train::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFigure>& ceilings,
-                                 const MeasureOptions& options);
+plan::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFigure>& ceilings,
+                                const MeasureOptions& options);
 
 }  // namespace zinc::bench

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "train/hub/model_config.h"
+#include "hub/model_config.h"
 
 namespace zinc::bench {
 
@@ -16,6 +16,6 @@ struct Product {
 };
 
 // Those of all linear layers, and of the head where it is the embedding.
-std::vector<Product> products_of(const train::ModelConfig& config);
+std::vector<Product> products_of(const hub::ModelConfig& config);
 
 }  // namespace zinc::bench

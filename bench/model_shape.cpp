@@ -2,17 +2,17 @@
 #include <string>
 
 #include "bench/registry.h"
+#include "hub/family.h"
+#include "hub/model.h"
 #include "nn/mlp.h"
-#include "train/hub/family.h"
-#include "train/model.h"
 
 namespace zinc::bench {
 
 ModelShape shape_of_preset(std::string_view preset) {
   constexpr int64_t kLongest = 2048;
-  const train::ModelConfig config = train::find_model_config(std::string(preset)).config;
-  const train::ModelSizes sizes = config.family().sizes(config.value());
-  const auto model = train::make_model(config);
+  const hub::ModelConfig config = hub::find_model_config(std::string(preset)).config;
+  const hub::ModelSizes sizes = config.family().sizes(config.value());
+  const auto model = hub::make_model(config);
   const auto modules = model->modules();
   return {.name = std::string(preset),
           .hidden = sizes.hidden_size,

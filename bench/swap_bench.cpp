@@ -10,8 +10,8 @@
 #include "bench/samples.h"
 #include "comm/gather_values.h"
 #include "core/error.h"
-#include "train/hub/model_config.h"
-#include "train/model.h"
+#include "hub/model.h"
+#include "hub/model_config.h"
 #include "zero/engine.h"
 
 namespace zinc::bench {
@@ -75,9 +75,9 @@ class QuickWeights final : public nn::WeightSource {
 
 class Candidate {
  public:
-  Candidate(std::string name, const train::ModelConfig& model, const nn::WeightSource& weights,
+  Candidate(std::string name, const hub::ModelConfig& model, const nn::WeightSource& weights,
             const zero::EngineConfig& config, comm::World& world)
-      : model_(train::make_model(model)), engine_(*model_, config, world, {.weights = &weights}) {
+      : model_(hub::make_model(model)), engine_(*model_, config, world, {.weights = &weights}) {
     run_.name = std::move(name);
   }
 
@@ -136,7 +136,7 @@ class Candidate {
   SwapRun run_;
 };
 
-std::unique_ptr<Candidate> make_candidate(const std::string& name, const train::ModelConfig& model,
+std::unique_ptr<Candidate> make_candidate(const std::string& name, const hub::ModelConfig& model,
                                           const SwapBenchOptions& options, comm::World& world) {
   const auto make = [&](OffloadDevice device, PassOrder order, bool verify = true,
                         double clipping = 0.0, bool overlap = true) {
@@ -156,8 +156,8 @@ std::unique_ptr<Candidate> make_candidate(const std::string& name, const train::
                             "clipped, late and unverified"));
 }
 
-train::ModelConfig model_of(const SwapBenchOptions& options) {
-  if (!options.preset.empty()) return train::find_model_config(options.preset).config;
+hub::ModelConfig model_of(const SwapBenchOptions& options) {
+  if (!options.preset.empty()) return hub::find_model_config(options.preset).config;
   return nn::Gpt2Config{.vocab_size = 512,
                         .max_positions = options.seq,
                         .hidden_size = 1024,
@@ -249,7 +249,7 @@ SwapBenchResult run_swap_bench(comm::World& world, const SwapBenchOptions& optio
   SwapBenchResult result;
   std::vector<std::unique_ptr<Candidate>> candidates;
   result.seconds += seconds_of([&] {
-    const train::ModelConfig model = model_of(options);
+    const hub::ModelConfig model = model_of(options);
     for (const std::string& name : options.runs.empty() ? swap_bench_runs() : options.runs) {
       candidates.push_back(make_candidate(name, model, options, world));
     }

@@ -8,9 +8,9 @@
 #include "bench/random_batch.h"
 #include "bench/samples.h"
 #include "core/error.h"
-#include "train/hub/model_config.h"
-#include "train/json/writer.h"
-#include "train/model.h"
+#include "files/json/writer.h"
+#include "hub/model.h"
+#include "hub/model_config.h"
 #include "zero/engine.h"
 
 namespace zinc::bench {
@@ -22,7 +22,7 @@ struct CeilingTime {
   double flops = 0.0;
 };
 
-CeilingTime measure_products(const train::ModelConfig& config, const TrainBenchOptions& options) {
+CeilingTime measure_products(const hub::ModelConfig& config, const TrainBenchOptions& options) {
   constexpr int kRuns = 3;
   CeilingTime total;
   const bool on_gpu = Context::current().device().is_cuda();
@@ -51,10 +51,10 @@ CeilingTime measure_products(const train::ModelConfig& config, const TrainBenchO
 
 // One model and engine.
 struct StageRun {
-  StageRun(const train::ModelConfig& config, const TrainBenchOptions& options, int stage,
+  StageRun(const hub::ModelConfig& config, const TrainBenchOptions& options, int stage,
            zero::Determinism determinism, comm::World& world)
-      : model(train::make_model(config)) {
-    train::apply_tuning(*model, options.tuning);
+      : model(hub::make_model(config)) {
+    hub::apply_tuning(*model, options.tuning);
     steps.stage = stage;
     steps.determinism = determinism;
     zero::EngineConfig engine_config;
@@ -99,7 +99,7 @@ TrainBenchResult run_train_bench(comm::World& world, const TrainBenchOptions& op
           "train bench: steps, batch, seq and accumulation must be positive");
   require(!options.stages.empty() && !options.determinism.empty(),
           "train bench: at least one stage and one determinism are needed");
-  const train::ModelConfigFile config = train::find_model_config(options.preset);
+  const hub::ModelConfigFile config = hub::find_model_config(options.preset);
   std::vector<std::unique_ptr<StageRun>> candidates;
   for (const int stage : options.stages) {
     for (const zero::Determinism determinism : options.determinism) {
@@ -145,7 +145,7 @@ TrainBenchResult run_train_bench(comm::World& world, const TrainBenchOptions& op
 }
 
 std::string json_of(const TrainBenchOptions& options, const TrainBenchResult& result) {
-  train::json::Writer json(2);
+  files::json::Writer json(2);
   json.begin_object();
   json.member("preset", options.preset);
   json.member("dtype", name_of(options.dtype));

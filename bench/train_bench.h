@@ -10,7 +10,7 @@
 
 #include "comm/world.h"
 #include "core/dtype.h"
-#include "train/tuning.h"
+#include "hub/tuning.h"
 #include "zero/engine_config.h"
 
 namespace zinc::bench {
@@ -23,7 +23,7 @@ struct TrainBenchOptions {
   int64_t steps = 5;  // timed; one more warms up
   int64_t recompute_every = 0;
   int64_t accumulation = 1;  // micro-batches per step
-  train::TuningOptions tuning{};
+  hub::TuningOptions tuning{};
   // One engine and one model per ZeRO stage and determinism; their steps take turns, so that their
   // times compare.
   std::vector<int> stages{0};

@@ -3,7 +3,7 @@
 // On a meta device kernels and phantom collectives run nothing; each leaves a note of what it would
 // have moved and computed with the stream it was issued to. Where the context was given a WorkLog,
 // the notes, and what streams and host wait for, stand there in the order of their issue: enough to
-// play the run through with other speeds (train/plan/playback.h).
+// play the run through with other speeds (plan/playback.h).
 #pragma once
 
 #include <cstdint>

@@ -66,8 +66,8 @@ void train(const std::string& config_path, const std::string& text, int64_t step
            const std::string& out) {
   zinc::World world = zinc::connect();
   const zinc::Config config = zinc::load_config(config_path, world, {.total_steps = steps});
-  const zinc::train::TokenWindows dataset(zinc::train::TokenSequence::open({text}),
-                                          {.seq_len = kSequence, .vocabulary_size = kBytes});
+  const zinc::data::TokenWindows dataset(zinc::data::TokenSequence::open({text}),
+                                         {.seq_len = kSequence, .vocabulary_size = kBytes});
   zinc::Loader loader(dataset, zinc::loader_options(config, world, kSequence));
   ByteModel model;
   // The folder with metrics.jsonl, the trace, checkpoints, the weights in final/: train/run.h. A
@@ -80,7 +80,7 @@ void train(const std::string& config_path, const std::string& text, int64_t step
 
   const std::string prompt = "And God said, ";
   const std::vector<int32_t> ids(prompt.begin(), prompt.end());
-  const auto more = zinc::generate(engine, ids, {.max_tokens = 40});
+  const auto more = zinc::generate_tokens(engine, ids, {.max_tokens = 40});
   if (world.is_main()) {
     std::printf("%s%s\n", prompt.c_str(), std::string(more.begin(), more.end()).c_str());
   }

@@ -13,7 +13,7 @@
 //
 // The norms count as constants in backward. With dropout, W multiplies x, while (m / |.| - 1) and B
 // A multiply dropout(x). m starts as the norms of W. A source of weights must give these norms;
-// train::AdaptedWeights does.
+// hub::AdaptedWeights does.
 #pragma once
 
 #include <cstdint>

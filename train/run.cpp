@@ -10,14 +10,14 @@
 
 #include "comm/gather_values.h"
 #include "core/error.h"
-#include "train/adapter.h"
+#include "files/atomic_file.h"
+#include "files/input_file.h"
+#include "files/json/parser.h"
+#include "files/json/writer.h"
+#include "hub/adapter.h"
+#include "hub/model_folder.h"
+#include "hub/weights.h"
 #include "train/checkpoint/checkpoint_folder.h"
-#include "train/files/atomic_file.h"
-#include "train/files/input_file.h"
-#include "train/hub/model_folder.h"
-#include "train/json/parser.h"
-#include "train/json/writer.h"
-#include "train/weights.h"
 
 namespace zinc::train {
 namespace {
@@ -46,7 +46,7 @@ bool is_same_folder(const std::string& a, const std::string& b) {
 // Weights that somebody may want: "final", "step-000100". Not the best so far of a run that was
 // killed before its first checkpoint: the same run finds it again.
 bool has_weights(const std::string& out) {
-  return folder_exists(out + "/final") || !find_checkpoints(out).empty();
+  return files::folder_exists(out + "/final") || !find_checkpoints(out).empty();
 }
 
 // A folder of checkpoints, and the name of one of them; empty: the newest.
@@ -58,8 +58,9 @@ struct Place {
 Place place_of(std::string resume, const std::string& out) {
   if (resume == kAuto) return {checkpoints_of(out), ""};
   while (resume.size() > 1 && resume.back() == '/') resume.pop_back();
-  if (file_exists(resume + "/manifest.json")) return {parent_folder(resume), file_name(resume)};
-  if (folder_exists(checkpoints_of(resume))) return {checkpoints_of(resume), ""};
+  if (files::file_exists(resume + "/manifest.json"))
+    return {files::parent_folder(resume), files::file_name(resume)};
+  if (files::folder_exists(checkpoints_of(resume))) return {checkpoints_of(resume), ""};
   return {resume, ""};
 }
 
@@ -100,27 +101,28 @@ class TrainedWeights : public zero::StateSource {
 };
 
 std::string best_json(const BestSoFar& best) {
-  json::Object object;
+  files::json::Object object;
   object.set("step", best.step);
   object.set("metric", best.metric);
   object.set("value", best.value.value_or(0.0));
-  return json::write(object) + '\n';
+  return files::json::write(object) + '\n';
 }
 
 // Whether <out>/best are the weights of that step.
 bool has_best(const std::string& out, int64_t step) {
-  return folder_exists(str(out, '/', kBest)) && file_exists(out + "/best.json") &&
-         json::parse_file(out + "/best.json").at("step").as_int64() == step;
+  return files::folder_exists(str(out, '/', kBest)) && files::file_exists(out + "/best.json") &&
+         files::json::parse_file(out + "/best.json").at("step").as_int64() == step;
 }
 
 void copy_best(const std::string& from, const std::string& out, const BestSoFar& best) {
-  AtomicFolder folder(str(out, '/', kBest));
+  files::AtomicFolder folder(str(out, '/', kBest));
   for (const auto& entry : fs::directory_iterator(str(from, '/', kBest))) {
     if (!entry.is_regular_file()) continue;
-    copy_durably(entry.path().string(), str(folder.path(), '/', entry.path().filename().string()));
+    files::copy_durably(entry.path().string(),
+                        str(folder.path(), '/', entry.path().filename().string()));
   }
   folder.commit(/*replace=*/true);
-  write_file_atomically(out + "/best.json", best_json(best));
+  files::write_file_atomically(out + "/best.json", best_json(best));
 }
 
 }  // namespace
@@ -158,7 +160,7 @@ void Run::open() {
     if (!folder_) return;
     require_filled(config_);
     const std::string configuration = resolved_json(config_, world_.size());
-    write_file_atomically(folder_->file("config.resolved.json"), configuration);
+    files::write_file_atomically(folder_->file("config.resolved.json"), configuration);
     sinks_ = open_sinks(*folder_, config_, configuration, figures_so_far());
   });
   if (!config_.trace.empty() && !is_traced_by_program()) open_trace();
@@ -214,7 +216,7 @@ void Run::find_checkpoint() {
                                 : "; to train its weights on, begin a run from weights (--init)"));
     }
   });
-  if (!comm::any_rank(world_, reopened_)) find_best_of(parent_folder(from.folder));
+  if (!comm::any_rank(world_, reopened_)) find_best_of(files::parent_folder(from.folder));
   together("set later checkpoints aside", [&] {
     if (!reopened_) return;
     for (std::string& line : set_later_aside(from.folder, checkpoint_->state().steps)) {
@@ -276,7 +278,7 @@ void Run::open_trace() {
   }
 }
 
-zero::Engine& Run::make_engine(nn::Model& model, const Loader& loader,
+zero::Engine& Run::make_engine(nn::Model& model, const data::Loader& loader,
                                zero::EngineOptions options) {
   if (!options.example) options.example = [&loader] { return loader.example(); };
   zero::EngineConfig config = config_.engine;
@@ -303,22 +305,22 @@ zero::Engine& Run::make_engine(nn::Model& model, const zero::EngineConfig& confi
 void Run::save(const std::string& name, const BestSoFar& best) {
   const bool is_best = name == kBest;
   const bool replaces = is_best || name == kFinal || reopened_;
-  const SaveOptions options{.replace = replaces,
-                            .allow_damaged = options_.allow_damaged && !is_best,
-                            .tokenizer_folder = options_.tokenizer_folder};
+  const hub::SaveOptions options{.replace = replaces,
+                                 .allow_damaged = options_.allow_damaged && !is_best,
+                                 .tokenizer_folder = options_.tokenizer_folder};
   const std::string folder = options_.out + "/" + name;
   together("save the weights", [&] {
     if (options_.model != nullptr && options_.model->tuning.has_adapters()) {
-      const TuningOptions& tuning = options_.model->tuning;
-      save_adapter(*engine_, {.lora = *tuning.lora, .base_model = tuning.base_model},
-                   name_map(options_.model->config), folder, options);
+      const hub::TuningOptions& tuning = options_.model->tuning;
+      hub::save_adapter(*engine_, {.lora = *tuning.lora, .base_model = tuning.base_model},
+                        hub::name_map(options_.model->config), folder, options);
     } else if (options_.model != nullptr) {
-      save_model(*engine_, *options_.model, folder, options);
+      hub::save_model(*engine_, *options_.model, folder, options);
     } else {
-      save_model(*engine_, folder, options);
+      hub::save_model(*engine_, folder, options);
     }
     if (is_best && world_.is_main()) {
-      write_file_atomically(options_.out + "/best.json", best_json(best));
+      files::write_file_atomically(options_.out + "/best.json", best_json(best));
     }
   });
   saved_ = name;
@@ -331,12 +333,12 @@ bool Run::load_best(const BestSoFar& best) {
   together("open the best weights", [&] {
     if (!has_best(options_.out, best.step)) return;
     if (options_.model == nullptr) {
-      weights = std::make_unique<SafetensorsWeights>(folder, model);
+      weights = std::make_unique<hub::SafetensorsWeights>(folder, model);
     } else if (options_.model->tuning.has_adapters()) {
-      weights = std::make_unique<AdaptedWeights>(model, nullptr, name_map(options_.model->config),
-                                                 folder);
+      weights = std::make_unique<hub::AdaptedWeights>(
+          model, nullptr, hub::name_map(options_.model->config), folder);
     } else {
-      weights = std::make_unique<FolderWeights>(folder, model, options_.model->config);
+      weights = std::make_unique<hub::FolderWeights>(folder, model, options_.model->config);
     }
   });
   if (comm::any_rank(world_, weights == nullptr)) return false;
@@ -368,8 +370,8 @@ void Run::on_checkpoints(TrainerObserver* observer, const Work& work) {
   }
 }
 
-void Run::begin_checkpoint(const Loader& loader, const Trainer& trainer, TrainerObserver* observer,
-                           bool last) {
+void Run::begin_checkpoint(const data::Loader& loader, const Trainer& trainer,
+                           TrainerObserver* observer, bool last) {
   SaveCheckpointOptions options{.allow_damaged = options_.allow_damaged,
                                 .frozen_from = options_.frozen_from};
   RunPosition position{.loader = loader.state(), .trainer = trainer.state(), .fingerprints = {}};
@@ -387,7 +389,7 @@ void Run::begin_checkpoint(const Loader& loader, const Trainer& trainer, Trainer
 }
 
 void Run::end_checkpoint(const std::string& path, TrainerObserver* observer) {
-  saved_checkpoint_ = str(kCheckpoints, '/', file_name(path));
+  saved_checkpoint_ = str(kCheckpoints, '/', files::file_name(path));
   together("delete old checkpoints", [&] {
     if (world_.is_main() && config_.checkpoint.keep > 0) {
       prune_checkpoints(checkpoints_of(options_.out), config_.checkpoint.keep);
@@ -400,21 +402,22 @@ void Run::end_checkpoint(const std::string& path, TrainerObserver* observer) {
 std::vector<std::pair<std::string, std::string>> Run::texts_beside() const {
   std::vector<std::pair<std::string, std::string>> texts{
       {"config.resolved.json", resolved_json(config_, world_.size())},
-      {"config.json", config_json(*engine_, options_.model)}};
+      {"config.json", hub::config_json(*engine_, options_.model)}};
   if (options_.model != nullptr && options_.model->tuning.has_adapters()) {
-    const TuningOptions& tuning = options_.model->tuning;
-    texts.emplace_back(kAdapterConfigFile,
-                       adapter_config_json({.lora = *tuning.lora, .base_model = tuning.base_model},
-                                           engine_->model()));
+    const hub::TuningOptions& tuning = options_.model->tuning;
+    texts.emplace_back(
+        hub::kAdapterConfigFile,
+        hub::adapter_config_json({.lora = *tuning.lora, .base_model = tuning.base_model},
+                                 engine_->model()));
   }
   if (options_.tokenizer_folder.empty()) return texts;
-  for (auto& file : read_tokenizer_files(options_.tokenizer_folder)) {
+  for (auto& file : hub::read_tokenizer_files(options_.tokenizer_folder)) {
     if (file.first != "config.json") texts.push_back(std::move(file));
   }
   return texts;
 }
 
-void Run::go_on_in(Loader& loader) {
+void Run::go_on_in(data::Loader& loader) {
   together("go on in the data", [&] {
     try {
       loader.restore(start_.loader);
@@ -424,7 +427,7 @@ void Run::go_on_in(Loader& loader) {
   });
 }
 
-TrainResult Run::train(Loader& loader, ValidationSets validation, TrainerObserver* observer) {
+TrainResult Run::train(data::Loader& loader, ValidationSets validation, TrainerObserver* observer) {
   require(engine_ != nullptr, "run: open() and make_engine() come before train()");
   const auto keep = [&] {
     together("keep the folder of the run", [&] {

@@ -29,10 +29,10 @@
 
 #include "comm/agreement.h"
 #include "comm/world.h"
+#include "data/loader.h"
+#include "hub/model.h"
 #include "train/checkpoint/save_checkpoint.h"
 #include "train/config/config.h"
-#include "train/data/loader.h"
-#include "train/model.h"
 #include "train/run_output.h"
 #include "train/run_position.h"
 #include "train/trace/trace_writer.h"
@@ -62,7 +62,7 @@ struct RunOptions {
   bool allow_damaged = false;    // saves weights with NaN or infinities, but not as the best
   std::string frozen_from;       // SaveCheckpointOptions; a continued run reads them there too
   std::string tokenizer_folder;  // whose files are saved beside the weights; empty: none
-  const ModelConfigFile* model =
+  const hub::ModelConfigFile* model =
       nullptr;  // of a model that zinc knows: its config.json; may be null
   const std::atomic<bool>* stop = nullptr;  // TrainerOptions
 };
@@ -88,7 +88,7 @@ class Run {
   }
   // Makes the engine; `options.total_steps` becomes the length of the run. With a loader the model
   // is recorded on batches of the loader's shapes, otherwise on nn::Model::example().
-  zero::Engine& make_engine(nn::Model& model, const Loader& loader,
+  zero::Engine& make_engine(nn::Model& model, const data::Loader& loader,
                             zero::EngineOptions options = {});
   zero::Engine& make_engine(nn::Model& model, zero::EngineOptions options = {});
   zero::Engine& make_engine(nn::Model& model, const zero::EngineConfig& config,
@@ -98,7 +98,7 @@ class Run {
   // checkpoint that fails with an IoError is a note to the observer, unless the configuration
   // requires checkpoints; any other failure ends the run. `observer` may be null. A step that
   // throws NumericsError has changed no weight; last_saved() says what was saved.
-  TrainResult train(Loader& loader, ValidationSets validation = {},
+  TrainResult train(data::Loader& loader, ValidationSets validation = {},
                     TrainerObserver* observer = nullptr);
   // Closes the trace.
   void end();
@@ -133,11 +133,11 @@ class Run {
   void save(const std::string& name, const BestSoFar& best);
   bool load_best(const BestSoFar& best);
   std::vector<std::pair<std::string, std::string>> texts_beside() const;
-  void go_on_in(Loader& loader);
+  void go_on_in(data::Loader& loader);
   template <class Work>
   void on_checkpoints(TrainerObserver* observer, const Work& work);
-  void begin_checkpoint(const Loader& loader, const Trainer& trainer, TrainerObserver* observer,
-                        bool last);
+  void begin_checkpoint(const data::Loader& loader, const Trainer& trainer,
+                        TrainerObserver* observer, bool last);
   void end_checkpoint(const std::string& path, TrainerObserver* observer);
 
   comm::World& world_;

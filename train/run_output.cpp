@@ -5,17 +5,13 @@
 #include <chrono>
 
 #include "core/error.h"
-#include "train/files/atomic_file.h"
+#include "files/atomic_file.h"
 #include "train/metrics/file_sinks.h"
 #include "train/metrics/tensorboard_sink.h"
 #include "train/metrics/wandb_sink.h"
 
 namespace zinc::train {
 namespace {
-
-double wall_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
 
 std::string monitor_folder(const MonitorConfig& monitor, const RunFolder& run) {
   const std::string base = monitor.output_path.empty() ? run.path() : monitor.output_path;
@@ -40,7 +36,7 @@ std::unique_ptr<WandbSink> open_wandb(const RunFolder& run, const WandbConfig& w
                            .project = wandb.project,
                            .entity = wandb.team.value_or(""),
                            .group = wandb.group.value_or(""),
-                           .name = file_name(run.path()),
+                           .name = files::file_name(run.path()),
                            .config = configuration,
                            .start_time = now};
   return std::make_unique<WandbSink>(run.place_of(run.path() + "/wandb"), described, so_far);

@@ -7,16 +7,16 @@
 namespace zinc::train {
 namespace {
 
-json::Value to_json(const std::optional<double>& value) {
-  return value ? json::Value(*value) : json::Value(nullptr);
+files::json::Value to_json(const std::optional<double>& value) {
+  return value ? files::json::Value(*value) : files::json::Value(nullptr);
 }
 
-std::optional<double> read_optional(const json::Value& value) {
+std::optional<double> read_optional(const files::json::Value& value) {
   if (value.is_null()) return std::nullopt;
   return value.as_double();
 }
 
-BestSoFar read_best(const json::Value& value) {
+BestSoFar read_best(const files::json::Value& value) {
   return {.metric = value.at("metric").as_string(),
           .greater_is_better = value.at("greater_is_better").as_bool(),
           .samples = value.at("samples").as_int64(0),
@@ -27,8 +27,8 @@ BestSoFar read_best(const json::Value& value) {
 
 }  // namespace
 
-json::Object to_json(const RunPosition& position) {
-  json::Object run;
+files::json::Object to_json(const RunPosition& position) {
+  files::json::Object run;
   run.set("seed", position.loader.seed);
   run.set("loaded_samples", position.loader.samples);
   run.set("samples", position.trainer.samples);
@@ -37,7 +37,7 @@ json::Object to_json(const RunPosition& position) {
   run.set("loss", position.trainer.loss);
   run.set("val_loss", to_json(position.trainer.val_loss));
   const BestSoFar& so_far = position.trainer.best;
-  json::Object best;
+  files::json::Object best;
   best.set("metric", so_far.metric);
   best.set("greater_is_better", so_far.greater_is_better);
   best.set("samples", so_far.samples);
@@ -45,16 +45,16 @@ json::Object to_json(const RunPosition& position) {
   best.set("step", so_far.step);
   best.set("without_improvement", so_far.without_improvement);
   run.set("best", std::move(best));
-  json::Object fingerprints;
+  files::json::Object fingerprints;
   for (const auto& [name, hash] : position.fingerprints) fingerprints.set(name, hash);
   run.set("fingerprints", std::move(fingerprints));
-  json::Object object;
+  files::json::Object object;
   object.set("run", std::move(run));
   return object;
 }
 
-RunPosition parse_run_position(const json::Object& object) {
-  const json::Value* run = object.find("run");
+RunPosition parse_run_position(const files::json::Object& object) {
+  const files::json::Value* run = object.find("run");
   if (run == nullptr) {
     throw DataError(
         "this checkpoint was not saved by a run of zinc train, or of train::Run: it "
@@ -69,7 +69,7 @@ RunPosition parse_run_position(const json::Object& object) {
                       .loss = run->at("loss").is_null() ? 0.0 : run->at("loss").as_double(),
                       .val_loss = read_optional(run->at("val_loss")),
                       .best = read_best(run->at("best"))};
-  for (const json::Member& member : run->at("fingerprints").as_object()) {
+  for (const files::json::Member& member : run->at("fingerprints").as_object()) {
     position.fingerprints[member.key] = member.value.as_string();
   }
   return position;

@@ -5,21 +5,21 @@
 #include <map>
 #include <string>
 
-#include "train/data/loader.h"
-#include "train/json/value.h"
+#include "data/loader.h"
+#include "files/json/value.h"
 #include "train/trainer.h"
 
 namespace zinc::train {
 
 struct RunPosition {
-  LoaderState loader;
+  data::LoaderState loader;
   TrainerState trainer;
   std::map<std::string, std::string> fingerprints;  // what ranks agreed on, in hexadecimal
 };
 
 // Converts a position to the client state of a checkpoint, and back. Throws a DataError for client
 // state that is not that of a run.
-json::Object to_json(const RunPosition& position);
-RunPosition parse_run_position(const json::Object& object);
+files::json::Object to_json(const RunPosition& position);
+RunPosition parse_run_position(const files::json::Object& object);
 
 }  // namespace zinc::train

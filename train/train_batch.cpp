@@ -5,7 +5,7 @@
 
 namespace zinc::train {
 
-zero::StepResult train_batch(zero::Engine& engine, Loader& loader,
+zero::StepResult train_batch(zero::Engine& engine, data::Loader& loader,
                              const std::function<void(const nn::Batch&)>& on_batch) {
   zero::StepResult step;
   do {
@@ -20,7 +20,7 @@ zero::StepResult train_batch(zero::Engine& engine, Loader& loader,
   return step;
 }
 
-double eval_batch(zero::Engine& engine, Loader& loader) {
+double eval_batch(zero::Engine& engine, data::Loader& loader) {
   zero::Evaluation total;
   for (int64_t i = 0; i < engine.config().batch.accumulation; ++i) {
     for (const zero::Evaluation& part : gather(engine, engine.evaluate(loader.next()))) {

@@ -18,10 +18,6 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-double wall_time() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 std::string step_name(int64_t step) {
   std::string digits = str(step);
   if (digits.size() < 6) digits.insert(0, 6 - digits.size(), '0');
@@ -73,7 +69,7 @@ void ObserverList::on_note(const std::string& text) {
   for (TrainerObserver* observer : observers_) observer->on_note(text);
 }
 
-Trainer::Trainer(zero::Engine& engine, Loader& loader, ValidationSets validation,
+Trainer::Trainer(zero::Engine& engine, data::Loader& loader, ValidationSets validation,
                  std::vector<std::unique_ptr<MetricsSink>> sinks, TrainerObserver* observer,
                  TrainerOptions options)
     : engine_(engine),
@@ -399,7 +395,8 @@ std::optional<std::vector<SetLoss>> Trainer::evaluate() {
   return losses;
 }
 
-std::optional<double> Trainer::evaluate_on(const EvaluationSet& set, EvaluationProgress progress) {
+std::optional<double> Trainer::evaluate_on(const data::EvaluationSet& set,
+                                           EvaluationProgress progress) {
   const auto start = std::chrono::steady_clock::now();
   // Batch after batch in the order of their index, whoever computed them.
   zero::Evaluation total;

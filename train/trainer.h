@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "data/loader.h"
 #include "train/best_model.h"
-#include "train/data/loader.h"
 #include "train/metrics/progress.h"
 #include "train/metrics/step_metrics.h"
 #include "train/trace/trace_writer.h"
@@ -24,10 +24,10 @@ class ValidationSets {
  public:
   struct Set {
     std::string name;  // empty: the only one
-    const EvaluationSet* batches;
+    const data::EvaluationSet* batches;
   };
   // NOLINTNEXTLINE(google-explicit-constructor): one set, or null
-  ValidationSets(const EvaluationSet* only = nullptr) {
+  ValidationSets(const data::EvaluationSet* only = nullptr) {
     if (only != nullptr) sets_.push_back({"", only});
   }
   // Throws InvalidArgument for a name that is empty, occurs twice, or has other characters than
@@ -172,7 +172,7 @@ class Trainer {
   // All arguments must outlive the trainer. Throws InvalidArgument for options that are out of
   // range, or that need evaluations that are not made, and ConfigError for a metric that does not
   // exist.
-  Trainer(zero::Engine& engine, Loader& loader, ValidationSets validation,
+  Trainer(zero::Engine& engine, data::Loader& loader, ValidationSets validation,
           std::vector<std::unique_ptr<MetricsSink>> sinks, TrainerObserver* observer,
           TrainerOptions options);
 
@@ -200,7 +200,7 @@ class Trainer {
   bool is_done() const;
   bool is_evaluation_due(int64_t samples_before) const;
   std::optional<StepMetrics> evaluate_before_first_step();
-  std::optional<double> evaluate_on(const EvaluationSet& set, EvaluationProgress progress);
+  std::optional<double> evaluate_on(const data::EvaluationSet& set, EvaluationProgress progress);
   void tell_of(const StepMetrics& metrics, bool best);
   template <class Write>
   void write_beside(const Write& write);
@@ -218,7 +218,7 @@ class Trainer {
   void save_best();
 
   zero::Engine& engine_;
-  Loader& loader_;
+  data::Loader& loader_;
   const ValidationSets validation_;
   std::vector<std::unique_ptr<MetricsSink>> sinks_;
   std::set<size_t> lost_figures_;  // sinks whose last write failed

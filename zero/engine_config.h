@@ -70,7 +70,7 @@ enum class LossReduction : uint8_t {
 enum class OffloadDevice : uint8_t { none, cpu, nvme };
 // Where the update of states in host memory is computed.
 enum class OffloadStep : uint8_t {
-  automatic,  // the plan of a run chooses (train/plan/offload_choice.h); the engine itself: host
+  automatic,  // the plan of a run chooses (plan/offload_choice.h); the engine itself: host
   host,       // by the CPU, in place
   device,     // tiles of them travel there and back
 };

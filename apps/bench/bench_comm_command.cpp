@@ -11,7 +11,7 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/exit_codes.h"
-#include "train/files/atomic_file.h"
+#include "files/atomic_file.h"
 
 namespace zinc::apps {
 namespace {
@@ -32,7 +32,7 @@ void measure(comm::World& world, const BenchCommArguments& options) {
   const std::string& how = world.device_collectives();
   fmt::print("{} ranks, backend {}{}{}, {}, {}\n{}", world.size(), world.communicator().backend(),
              how.empty() ? "" : ", ", how, options.device, options.dtype, bench::to_table(rows));
-  if (!options.json.empty()) train::write_file_atomically(options.json, bench::to_json(rows));
+  if (!options.json.empty()) files::write_file_atomically(options.json, bench::to_json(rows));
 }
 
 int run(BenchCommArguments options) {

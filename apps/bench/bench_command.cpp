@@ -31,8 +31,8 @@
 #include "core/exit_codes.h"
 #include "core/launch_times.h"
 #include "core/trace.h"
-#include "train/files/atomic_file.h"
-#include "train/hub/model_config.h"
+#include "files/atomic_file.h"
+#include "hub/model_config.h"
 #include "train/trace/trace_writer.h"
 
 namespace zinc::apps {
@@ -84,28 +84,28 @@ int bench_ceilings(const BenchArguments& options) {
   comm::World world = comm::connect({.device = parse_device(options.device),
                                      .spread_devices = options.device == "cuda",
                                      .num_threads = options.threads});
-  std::optional<train::Disk> disk;  // first: a folder that cannot be used costs no measurement
+  std::optional<plan::Disk> disk;  // first: a folder that cannot be used costs no measurement
   if (world.is_main() && !options.disk.empty()) {
     disk = probe_disk(options.disk, {.queue_depth = 32});
   }
   const auto ceilings = bench::measure_ceilings(world.context());
   if (world.is_main()) fmt::print("{}", bench::table_of(ceilings));
   if (path.empty()) return kDone;
-  train::Hardware hardware =
+  plan::Hardware hardware =
       bench::measure_hardware(world, ceilings, {.name = processor_of(world.context().device())});
   if (!world.is_main()) return kDone;
   hardware.disk = disk;
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (options.save && !folder.empty()) std::filesystem::create_directories(folder);
-  train::write_file_atomically(path, train::json_of(hardware));
-  fmt::print("\n{}written to {}\n", train::json_of(hardware), path);
+  files::write_file_atomically(path, plan::json_of(hardware));
+  fmt::print("\n{}written to {}\n", plan::json_of(hardware), path);
   return kDone;
 }
 
 int bench_fit(const BenchArguments& options) {
   const bench::FitBenchResult result = bench::run_fit_bench(
       options.fit, [](const std::string& at) { fmt::print(stderr, "{}\n", at); });
-  fmt::print("{}{}", train::json_of(result.hardware), bench::describe(result));
+  fmt::print("{}{}", plan::json_of(result.hardware), bench::describe(result));
   const bool holds = result.holds(kMostOverBest);
   fmt::print("every choice within its limit and within {:.0f} % of the best: {}\n",
              100.0 * (kMostOverBest - 1.0), holds ? "yes" : "no");
@@ -144,7 +144,7 @@ int bench_checkpoint(BenchArguments options) {
       bench::run_checkpoint_bench(world, options.checkpoint);
   if (!world.is_main()) return kDone;
   if (!options.json.empty()) {
-    train::write_file_atomically(options.json, json_of(options.checkpoint, result));
+    files::write_file_atomically(options.json, json_of(options.checkpoint, result));
   }
   const auto bytes = static_cast<double>(result.bytes);
   const auto row = [](const char* what, double seconds, const char* beside, double other) {
@@ -195,7 +195,7 @@ int bench_generate(BenchArguments options) {
         texts.weight_bytes_per_second / 1e9, 100.0 * texts.stream_share);
   }
   if (!options.json.empty()) {
-    train::write_file_atomically(options.json, bench::json_of(options.generate, result) + "\n");
+    files::write_file_atomically(options.json, bench::json_of(options.generate, result) + "\n");
   }
   return kDone;
 }
@@ -204,7 +204,7 @@ int bench_train(BenchArguments options) {
   options.train.dtype = float_dtype(options.dtype);
   require_device(parse_device(options.device), options.train.dtype);
   options.train.tuning = tuning_of(
-      options.tuning, train::model_type(train::find_model_config(options.train.preset).config));
+      options.tuning, hub::model_type(hub::find_model_config(options.train.preset).config));
   options.train.determinism.clear();
   for (const std::string& word : options.determinism) {
     for (const auto value :
@@ -255,7 +255,7 @@ int bench_train(BenchArguments options) {
                zero::name_of(first.determinism));
   }
   if (!options.kernel_times.empty()) {
-    train::write_file_atomically(options.kernel_times, csv_of(last_step));
+    files::write_file_atomically(options.kernel_times, csv_of(last_step));
   }
   fmt::print(
       "flops_per_token {:.4g} (6 x multiplied weights + 6 L H D T, causal)\nachieved {:.1f} "
@@ -264,7 +264,7 @@ int bench_train(BenchArguments options) {
       result.flops_per_token, result.achieved_flops / 1e9, result.gemm_ceiling_flops / 1e9,
       result.ratio, static_cast<double>(result.peak_bytes) / 0x1p20);
   if (!options.json.empty()) {
-    train::write_file_atomically(options.json, bench::json_of(options.train, result) + "\n");
+    files::write_file_atomically(options.json, bench::json_of(options.train, result) + "\n");
   }
   return kDone;
 }

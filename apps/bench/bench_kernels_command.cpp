@@ -18,7 +18,7 @@
 #include "core/device_checks.h"
 #include "core/error.h"
 #include "core/exit_codes.h"
-#include "train/files/atomic_file.h"
+#include "files/atomic_file.h"
 
 namespace zinc::apps {
 namespace {
@@ -74,7 +74,7 @@ int list(BenchKernelsArguments options) {
 }
 
 void write_if_named(const std::string& path, const std::string& text) {
-  if (!path.empty()) train::write_file_atomically(path, text);
+  if (!path.empty()) files::write_file_atomically(path, text);
 }
 
 // Each reason once.

@@ -10,13 +10,13 @@
 #include "apps/command.h"
 #include "core/error.h"
 #include "core/exit_codes.h"
+#include "files/input_file.h"
+#include "files/json/writer.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/compare.h"
-#include "train/checkpoint/convert.h"
 #include "train/checkpoint/export.h"
-#include "train/files/input_file.h"
-#include "train/json/writer.h"
+#include "train/convert_checkpoint.h"
 #include "train/metrics/progress.h"
 
 namespace zinc::apps {
@@ -38,12 +38,12 @@ constexpr const char* kFolderHelp =
 // Of a run's folder, or of any.
 std::string checkpoints_in(const std::string& folder) {
   const std::string inside = folder + "/checkpoints";
-  return train::folder_exists(inside) ? inside : folder;
+  return files::folder_exists(inside) ? inside : folder;
 }
 
 // The one that `folder` is, or those in it, the newest first. DataError where there is none.
 std::vector<std::string> all_of(const std::string& folder) {
-  if (train::file_exists(folder + "/manifest.json")) return {folder};
+  if (files::file_exists(folder + "/manifest.json")) return {folder};
   std::vector<std::string> paths;
   for (const FoundCheckpoint& found : train::find_checkpoints(checkpoints_in(folder))) {
     paths.push_back(found.path);
@@ -71,7 +71,7 @@ std::string problem_of(const std::string& path, bool whole, std::optional<Checkp
 
 int show(const CheckpointArguments& options, bool verifies) {
   bool damaged = false;
-  train::json::Writer json;
+  files::json::Writer json;
   json.begin_array();
   for (const std::string& path : all_of(options.folder)) {
     std::optional<Checkpoint> checkpoint;
@@ -103,7 +103,7 @@ int show(const CheckpointArguments& options, bool verifies) {
   return damaged ? kBadData : kDone;
 }
 
-void add_strings(train::json::Writer& json, std::string_view key,
+void add_strings(files::json::Writer& json, std::string_view key,
                  const std::vector<std::string>& values) {
   json.key(key).begin_array();
   for (const std::string& value : values) json.value(value);
@@ -114,7 +114,7 @@ int diff(const CheckpointArguments& options) {
   const Checkpoint a = open_one(options.folder), b = open_one(options.other);
   const train::CheckpointDifference difference = compare(a, b);
   if (options.json) {
-    train::json::Writer json;
+    files::json::Writer json;
     json.begin_object();
     json.member("equal", difference.empty()).member("compared", difference.compared);
     add_strings(json, "counters", difference.counters);
@@ -157,7 +157,7 @@ int export_to(const CheckpointArguments& options) {
     export_weights(checkpoint, options.other, {.dtype = dtype, .merge_lora = options.merge_lora});
   }
   if (options.json) {
-    train::json::Writer json;
+    files::json::Writer json;
     json.begin_object();
     json.member("from", checkpoint.path()).member("to", options.other);
     json.end_object();
@@ -169,12 +169,12 @@ int export_to(const CheckpointArguments& options) {
 }
 
 int convert(const CheckpointArguments& options) {
-  const auto from = train::DeepSpeedCheckpoint::open(options.folder, options.tag);
-  std::optional<train::ModelConfigFile> model;
-  if (!options.model.empty()) model = train::find_model_config(options.model);
+  const auto from = files::DeepSpeedCheckpoint::open(options.folder, options.tag);
+  std::optional<hub::ModelConfigFile> model;
+  if (!options.model.empty()) model = hub::find_model_config(options.model);
   const std::string path = train::convert_deepspeed(
       from, options.other, {.seed = options.seed, .model = model ? &*model : nullptr});
-  train::json::Writer json;
+  files::json::Writer json;
   json.begin_object();
   json.member("from", from.folder()).member("to", path);
   json.member("parameters", static_cast<int64_t>(from.parameters().size()));
@@ -191,7 +191,7 @@ int prune(const CheckpointArguments& options) {
   const std::string folder = checkpoints_in(options.folder);
   const std::vector<std::string> removed =
       train::prune_checkpoints(folder, options.keep, /*verifies=*/true);
-  train::json::Writer json;
+  files::json::Writer json;
   json.begin_object();
   add_strings(json, "deleted", removed);
   json.end_object();

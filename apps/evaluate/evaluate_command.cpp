@@ -10,8 +10,8 @@
 #include "apps/evaluate/evaluate_model.h"
 #include "core/error.h"
 #include "core/exit_codes.h"
-#include "train/json/writer.h"
-#include "train/scores/score_pairs.h"
+#include "files/json/writer.h"
+#include "text/scores/score_pairs.h"
 
 namespace zinc::apps {
 namespace {
@@ -38,13 +38,13 @@ std::vector<std::string> all_named(const std::vector<std::string>& names) {
 int evaluate_pairs(const EvaluateArguments& options) {
   std::vector<std::string> metrics = options.model.metrics;
   if (metrics.empty()) metrics = {"rouge1", "rouge2", "rougeL", "bleu"};
-  const std::vector<train::TextPair> pairs = train::read_pairs(options.pairs);
-  train::json::Writer json;
+  const std::vector<text::TextPair> pairs = text::read_pairs(options.pairs);
+  files::json::Writer json;
   json.begin_object();
   json.member("pairs", static_cast<int64_t>(pairs.size()));
   if (!options.model.json) fmt::print("{} pairs\n", pairs.size());
   for (const std::string& metric : metrics) {
-    const double value = train::score_of(metric, pairs, options.model.scores);
+    const double value = text::score_of(metric, pairs, options.model.scores);
     json.member(metric, value);
     if (!options.model.json) fmt::print("{:12} {:.6f}\n", metric, value);
   }
@@ -55,11 +55,11 @@ int evaluate_pairs(const EvaluateArguments& options) {
 
 int evaluate(EvaluateArguments& options) {
   options.model.metrics = all_named(options.model.metrics);
-  train::ScoreOptions& scores = options.model.scores;
-  if (options.words == "stemmed") scores.rouge_words = train::RougeWords::stemmed;
+  text::ScoreOptions& scores = options.model.scores;
+  if (options.words == "stemmed") scores.rouge_words = text::RougeWords::stemmed;
   if (options.chinese) {
-    scores.rouge_words = train::RougeWords::characters;
-    scores.bleu_words = train::BleuWords::chinese;
+    scores.rouge_words = text::RougeWords::characters;
+    scores.bleu_words = text::BleuWords::chinese;
   }
   const bool of_model = !options.model.model.empty() || !options.model.data.data.empty();
   if (of_model == !options.pairs.empty()) {

@@ -27,16 +27,16 @@
 #include "core/error.h"
 #include "core/exit_codes.h"
 #include "core/philox.h"
-#include "train/data/loader.h"
+#include "data/loader.h"
+#include "files/atomic_file.h"
+#include "files/json/writer.h"
+#include "hub/family.h"
+#include "hub/model_config.h"
+#include "text/scores/labels.h"
 #include "train/evaluation/choice_questions.h"
 #include "train/evaluation/evaluated_model.h"
 #include "train/evaluation/written_answers.h"
-#include "train/files/atomic_file.h"
-#include "train/hub/family.h"
-#include "train/hub/model_config.h"
-#include "train/json/writer.h"
 #include "train/metrics/progress.h"
-#include "train/scores/labels.h"
 
 namespace zinc::apps {
 namespace {
@@ -59,7 +59,7 @@ EvaluationMetrics parse_metrics(const std::vector<std::string>& names) {
     } else if (name == "choice") {
       metrics.choice = true;
     } else {
-      train::score_of(name, std::vector<train::TextPair>{});  // throws for a name that is none
+      text::score_of(name, std::vector<text::TextPair>{});  // throws for a name that is none
       metrics.of_texts.push_back(name);
     }
   }
@@ -72,7 +72,7 @@ EvaluationMetrics parse_metrics(const std::vector<std::string>& names) {
 
 // Questions whose answers are written, and how.
 struct Writing {
-  std::vector<train::ExampleMaker> makers;  // of each file
+  std::vector<data::ExampleMaker> makers;  // of each file
   std::vector<std::vector<train::PlacedQuestion>> questions;
 };
 
@@ -95,16 +95,16 @@ class EvaluationJob {
     }
     dtype_ = *dtype;
     require_device(parse_device(options_.device), dtype_);
-    config_ = train::read_model_config(options_.model);
+    config_ = hub::read_model_config(options_.model);
     tokenizer_ = find_tokenizer(options_.tokenizer, options_.model);
-    positions_ = train::max_positions(config_.config);
+    positions_ = hub::max_positions(config_.config);
     seq_ = options_.seq > 0 ? options_.seq : std::min(positions_, kDefaultSequence);
     require_positions("--seq", seq_);
     require_positions("--context", options_.generate.context);
     if (options_.stop_token >= 0) {
-      train::require_in_vocabulary("--stop-token", {&options_.stop_token, 1}, vocabulary());
+      text::require_in_vocabulary("--stop-token", {&options_.stop_token, 1}, vocabulary());
     }
-    classifies_ = train::objective(config_.config).kind == train::Objective::class_of_text;
+    classifies_ = hub::objective(config_.config).kind == hub::Objective::class_of_text;
     if (metrics_.perplexity || classifies_) {
       data_ = find_run_data(options_.data, tokenizer_);
       data_->fit(config_, seq_);
@@ -163,13 +163,13 @@ class EvaluationJob {
   }
 
   void print() const {
-    train::json::Writer json;
+    files::json::Writer json;
     json.begin_object().member("model", options_.model).member("examples", examples_);
     if (metrics_.perplexity) json.member("tokens", targets_);
     for (const Figure& figure : figures_) json.member(figure.name, figure.value);
     if (options_.json) return fmt::print("{}\n", json.end_object().take());
     fmt::print("model      {}: {}, vocabulary {}, {}\n", options_.model,
-               train::model_type(config_.config), vocabulary(), zinc::name_of(dtype_));
+               hub::model_type(config_.config), vocabulary(), zinc::name_of(dtype_));
     fmt::print("tokenizer  {}\n", tokenizer_.describe());
     for (const std::string& line : lines_) fmt::print("{}\n", line);
     fmt::print("\n");
@@ -177,9 +177,9 @@ class EvaluationJob {
   }
 
  private:
-  int64_t vocabulary() const { return train::vocabulary_size(config_.config); }
+  int64_t vocabulary() const { return hub::vocabulary_size(config_.config); }
 
-  const train::Tokenizer& text_tokenizer() const {
+  const text::Tokenizer& text_tokenizer() const {
     return tokenizer_.tokenizer != nullptr ? *tokenizer_.tokenizer : bytes_;
   }
 
@@ -208,13 +208,13 @@ class EvaluationJob {
     choices_ = std::move(some);
     pattern_.between = " ";
     if (!options_.data.examples.pattern.empty()) {
-      pattern_ = train::parse_pattern_of_prompt(options_.data.examples.pattern);
+      pattern_ = data::parse_pattern_of_prompt(options_.data.examples.pattern);
     }
   }
 
   void read_all_questions() {
     for (const std::string& path : options_.data.data) {
-      train::ExampleSettings settings =
+      data::ExampleSettings settings =
           settings_of(options_.data.examples, path, &text_tokenizer(),
                       {.max_tokens = positions_, .vocabulary_size = 0});
       if (!settings.fields.text.empty() || !settings.fields.tokens.empty()) {
@@ -225,7 +225,7 @@ class EvaluationJob {
       }
       set_objective(settings, config_, options_.data.examples);
       require_own_tokens(tokenizer_, path, text_tokenizer().vocabulary_size(), vocabulary());
-      train::ExampleMaker& maker = writing_.makers.emplace_back(&text_tokenizer(), settings);
+      data::ExampleMaker& maker = writing_.makers.emplace_back(&text_tokenizer(), settings);
       writing_.questions.push_back(
           train::read_questions(path, maker, options_.data.examples.skip_bad));
       lines_.push_back(fmt::format("{}: {}", path, describe_settings(settings)));
@@ -266,7 +266,7 @@ class EvaluationJob {
         options_.scores.positive, fmt::join(labels, "', '")));
   }
 
-  train::EvaluationSet set_of(const comm::World& world) const {
+  data::EvaluationSet set_of(const comm::World& world) const {
     return {*data_->validation().front(),
             {.batch = options_.batch,
              .seq_len = seq_,
@@ -278,7 +278,7 @@ class EvaluationJob {
 
   // Of a classifier.
   void find_classes(comm::World& world) {
-    const train::EvaluationSet set = set_of(world);
+    const data::EvaluationSet set = set_of(world);
     std::vector<std::vector<int32_t>> found, wanted;
     train::for_each_of_rank(world, set.num_batches(), [&](int64_t item) {
       const nn::Batch batch = set.batch(item >= 0 ? item / world.size() : set.num_rounds() - 1);
@@ -297,11 +297,11 @@ class EvaluationJob {
     found = train::gather_items(world, set.num_batches(), found);
     wanted = train::gather_items(world, set.num_batches(), wanted);
     std::vector<std::string> names = options_.data.examples.classes;
-    if (names.empty()) names = train::class_names(config_);
+    if (names.empty()) names = hub::class_names(config_);
     const auto name_of = [&](int32_t index) {
       return names.empty() ? str(index) : names[static_cast<size_t>(index)];
     };
-    std::vector<train::TextPair> pairs;
+    std::vector<text::TextPair> pairs;
     for (size_t i = 0; i < found.size(); ++i) {
       for (size_t row = 0; row < found[i].size(); ++row) {
         pairs.push_back(
@@ -316,16 +316,16 @@ class EvaluationJob {
     score(pairs, world);
   }
 
-  void score(const std::vector<train::TextPair>& pairs, const comm::World& world) {
+  void score(const std::vector<text::TextPair>& pairs, const comm::World& world) {
     for (const std::string& metric : metrics_.of_texts) {
-      figures_.push_back({metric, train::score_of(metric, pairs, options_.scores)});
+      figures_.push_back({metric, text::score_of(metric, pairs, options_.scores)});
     }
     note_strangers(pairs);
     if (!options_.predictions.empty() && world.is_main()) save(pairs);
   }
 
   void find_perplexity(comm::World& world) {
-    const train::EvaluationSet set = set_of(world);
+    const data::EvaluationSet set = set_of(world);
     std::vector<double> sums, targets;
     train::for_each_of_rank(world, set.num_batches(), [&](int64_t item) {
       const zero::Evaluation part = model_->evaluate(
@@ -362,7 +362,7 @@ class EvaluationJob {
                                  examples_, data_->validation().front()->num_samples(),
                                  data_->samples_are()));
     figures_.push_back({"loss", total.mean()});
-    figures_.push_back({"perplexity", train::perplexity(total.mean())});
+    figures_.push_back({"perplexity", text::perplexity(total.mean())});
   }
 
   void find_choices(comm::World& world) {
@@ -384,7 +384,7 @@ class EvaluationJob {
     train::WriteOptions write{.generate = options_.generate, .stop_text = options_.stop_text};
     if (write.generate.context == 0) write.generate.context = positions_;
     if (options_.stop_token >= 0) write.generate.stop_tokens = {options_.stop_token};
-    std::vector<train::TextPair> pairs;
+    std::vector<text::TextPair> pairs;
     int64_t tokens = 0, cut = 0;
     for (size_t f = 0; f < writing_.makers.size(); ++f) {
       if (writing_.questions[f].empty()) continue;
@@ -414,28 +414,28 @@ class EvaluationJob {
   }
 
   // Of figures of labels: a model may write anything.
-  void note_strangers(const std::vector<train::TextPair>& pairs) {
+  void note_strangers(const std::vector<text::TextPair>& pairs) {
     const bool of_labels = std::ranges::any_of(metrics_.of_texts, [](const std::string& metric) {
       return metric == "accuracy" || metric.starts_with("f1");
     });
     std::set<std::string> labels;
-    for (const train::TextPair& pair : pairs) labels.insert(pair.references.front());
+    for (const text::TextPair& pair : pairs) labels.insert(pair.references.front());
     const auto strangers = std::ranges::count_if(
-        pairs, [&](const train::TextPair& pair) { return !labels.contains(pair.prediction); });
+        pairs, [&](const text::TextPair& pair) { return !labels.contains(pair.prediction); });
     if (!of_labels || strangers == 0) return;
     lines_.push_back(fmt::format("note: {} of {} answers are none of the {} labels of the data",
                                  strangers, pairs.size(), labels.size()));
   }
 
-  void save(const std::vector<train::TextPair>& pairs) const {
+  void save(const std::vector<text::TextPair>& pairs) const {
     std::string text;
-    for (const train::TextPair& pair : pairs) {
-      train::json::Writer line;
+    for (const text::TextPair& pair : pairs) {
+      files::json::Writer line;
       line.begin_object().member("prediction", pair.prediction);
       line.member("reference", pair.references.front());
       text += line.end_object().take() + '\n';
     }
-    train::write_file_atomically(options_.predictions, text);
+    files::write_file_atomically(options_.predictions, text);
   }
 
   // A line that the next one takes the place of; empty: none.
@@ -447,16 +447,16 @@ class EvaluationJob {
   const ModelEvaluation& options_;
   const EvaluationMetrics metrics_;
   DType dtype_ = DType::f32;
-  train::ModelConfigFile config_;
+  hub::ModelConfigFile config_;
   RunTokenizer tokenizer_;
-  const train::ByteTokenizer bytes_;
+  const text::ByteTokenizer bytes_;
   int64_t positions_ = 0, seq_ = 0;
   uint64_t weights_ = 0;
   bool classifies_ = false;
   std::unique_ptr<RunData> data_;
   Writing writing_;
   std::vector<train::ChoiceQuestion> choices_;
-  train::PromptPattern pattern_;
+  data::PromptPattern pattern_;
   std::optional<train::EvaluatedModel> model_;
   int64_t examples_ = 0, targets_ = 0;
   std::vector<std::string> lines_;

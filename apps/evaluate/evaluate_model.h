@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "apps/run_data.h"
-#include "train/generate.h"
-#include "train/scores/score_pairs.h"
+#include "generate/generate.h"
+#include "text/scores/score_pairs.h"
 
 namespace CLI {
 class App;
@@ -19,10 +19,10 @@ struct ModelEvaluation {
   std::string model;
   std::string tokenizer;
   RunDataArguments data;
-  // perplexity; choice; names of train/scores/score_pairs.h.
+  // perplexity; choice; names of text/scores/score_pairs.h.
   std::vector<std::string> metrics;
-  train::ScoreOptions scores{};
-  train::GenerateOptions generate{.sampling = {.temperature = 0.0}};
+  text::ScoreOptions scores{};
+  generate::GenerateOptions generate{.sampling = {.temperature = 0.0}};
   int stop_token = -1;
   std::string stop_text;
   std::string predictions;  // file that the answers are written to; empty: none

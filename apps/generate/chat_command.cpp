@@ -19,12 +19,12 @@
 #include "core/device_checks.h"
 #include "core/error.h"
 #include "core/exit_codes.h"
+#include "data/examples/chat_format.h"
+#include "data/examples/example_maker.h"
+#include "hub/model.h"
+#include "text/stop_strings.h"
+#include "text/tokenizer_folder.h"
 #include "train/evaluation/evaluated_model.h"
-#include "train/examples/chat_format.h"
-#include "train/examples/example_maker.h"
-#include "train/model.h"
-#include "train/text/stop_strings.h"
-#include "train/text/tokenizer_folder.h"
 
 namespace zinc::apps {
 namespace {
@@ -45,9 +45,9 @@ class Conversation {
  public:
   Conversation(const ChatArguments& arguments, comm::World& world)
       : arguments_(arguments),
-        config_(train::read_model_config(arguments.model).config),
+        config_(hub::read_model_config(arguments.model).config),
         positions_(positions_of_writer(arguments.model, config_)),
-        tokenizer_(tokenizer_of(arguments, train::vocabulary_size(config_))),
+        tokenizer_(tokenizer_of(arguments, hub::vocabulary_size(config_))),
         format_(format_of(arguments, *tokenizer_)),
         maker_(tokenizer_.get(),
                {.fields = {.messages = "messages"}, .format = format_, .max_tokens = 2}),
@@ -70,15 +70,14 @@ class Conversation {
 
   void reset() {
     messages_.clear();
-    if (!arguments_.system.empty())
-      messages_.push_back({train::Speaker::system, arguments_.system});
+    if (!arguments_.system.empty()) messages_.push_back({data::Speaker::system, arguments_.system});
   }
 
   // Prints the answer as it is written.
   void say(const std::string& text) {
-    messages_.push_back({train::Speaker::user, text});
+    messages_.push_back({data::Speaker::user, text});
     const std::vector<int32_t> prompt = fitting_prompt();
-    train::AnswerStream stream(*tokenizer_, stops_, goes_on_);
+    text::AnswerStream stream(*tokenizer_, stops_, goes_on_);
     std::string answer;
     const auto show = [&](const std::string& more) {
       answer += more;
@@ -89,26 +88,26 @@ class Conversation {
     show(stream.finish());
     std::fwrite("\n", 1, 1, stdout);
     std::fflush(stdout);
-    messages_.push_back({train::Speaker::assistant, answer});
+    messages_.push_back({data::Speaker::assistant, answer});
     ++options_.seed;  // the same question may be answered in another way
   }
 
  private:
-  static std::unique_ptr<train::Tokenizer> tokenizer_of(const ChatArguments& arguments,
-                                                        int64_t vocabulary) {
-    if (!arguments.tokenizer.empty()) return train::load_tokenizer(arguments.tokenizer);
-    if (train::has_tokenizer(arguments.model)) return train::load_tokenizer(arguments.model);
-    if (vocabulary == 256) return std::make_unique<train::ByteTokenizer>();
+  static std::unique_ptr<text::Tokenizer> tokenizer_of(const ChatArguments& arguments,
+                                                       int64_t vocabulary) {
+    if (!arguments.tokenizer.empty()) return text::load_tokenizer(arguments.tokenizer);
+    if (text::has_tokenizer(arguments.model)) return text::load_tokenizer(arguments.model);
+    if (vocabulary == 256) return std::make_unique<text::ByteTokenizer>();
     throw DataError(
         fmt::format("'{}' has a vocabulary of {} and no tokenizer: give one by "
                     "--tokenizer (a model of bytes has a vocabulary of 256)",
                     arguments.model, vocabulary));
   }
 
-  static train::ChatFormat format_of(const ChatArguments& arguments,
-                                     const train::Tokenizer& tokenizer) {
-    if (!arguments.format.empty()) return train::parse_chat_format(arguments.format);
-    if (const auto found = train::chat_format_of(tokenizer)) return *found;
+  static data::ChatFormat format_of(const ChatArguments& arguments,
+                                    const text::Tokenizer& tokenizer) {
+    if (!arguments.format.empty()) return data::parse_chat_format(arguments.format);
+    if (const auto found = data::chat_format_of(tokenizer)) return *found;
     throw ConfigError(fmt::format(
         "'{}': its tokenizer has the marks of no chat format; name the one that the model was "
         "trained on by --chat: llama3, chatml, mistral, chatglm3 or plain",
@@ -117,8 +116,8 @@ class Conversation {
 
   std::vector<int32_t> prompt_tokens() const {
     const std::vector<int32_t> tokens =
-        maker_.encode_prompt(train::render_prompt(format_, messages_, "the conversation"));
-    train::require_in_vocabulary("the conversation", tokens, train::vocabulary_size(config_));
+        maker_.encode_prompt(data::render_prompt(format_, messages_, "the conversation"));
+    text::require_in_vocabulary("the conversation", tokens, hub::vocabulary_size(config_));
     return tokens;
   }
 
@@ -148,16 +147,16 @@ class Conversation {
   }
 
   const ChatArguments& arguments_;
-  train::ModelConfig config_;
+  hub::ModelConfig config_;
   int64_t positions_;
-  std::unique_ptr<train::Tokenizer> tokenizer_;
-  train::ChatFormat format_;
-  train::ExampleMaker maker_;
-  train::StopStrings stops_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+  data::ChatFormat format_;
+  data::ExampleMaker maker_;
+  text::StopStrings stops_;
   train::EvaluatedModel model_;
   bool goes_on_;  // the answer, from the prompt
-  train::GenerateOptions options_;
-  std::vector<train::Message> messages_;
+  generate::GenerateOptions options_;
+  std::vector<data::Message> messages_;
 };
 
 int chat(const ChatArguments& arguments) {

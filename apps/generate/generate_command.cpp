@@ -27,13 +27,13 @@
 #include "core/error.h"
 #include "core/exit_codes.h"
 #include "core/philox.h"
+#include "data/records/record_reader.h"
+#include "files/atomic_file.h"
+#include "files/json/writer.h"
+#include "hub/model.h"
+#include "text/stop_strings.h"
+#include "text/tokenizer_folder.h"
 #include "train/evaluation/evaluated_model.h"
-#include "train/files/atomic_file.h"
-#include "train/json/writer.h"
-#include "train/model.h"
-#include "train/records/record_reader.h"
-#include "train/text/stop_strings.h"
-#include "train/text/tokenizer_folder.h"
 
 namespace zinc::apps {
 namespace {
@@ -61,10 +61,10 @@ struct Prompt {
 };
 
 // The texts of a batch as numbers that ranks can gather, and back.
-std::vector<int32_t> packed(const std::vector<train::GeneratedTexts>& batch) {
+std::vector<int32_t> packed(const std::vector<generate::GeneratedTexts>& batch) {
   std::vector<int32_t> numbers;
-  for (const train::GeneratedTexts& texts : batch) {
-    for (const train::GeneratedText& text : texts) {
+  for (const generate::GeneratedTexts& texts : batch) {
+    for (const generate::GeneratedText& text : texts) {
       const auto score = std::bit_cast<std::array<int32_t, 2>>(text.score);
       numbers.insert(numbers.end(), {static_cast<int32_t>(text.tokens.size()), text.stopped ? 1 : 0,
                                      score[0], score[1]});
@@ -74,11 +74,11 @@ std::vector<int32_t> packed(const std::vector<train::GeneratedTexts>& batch) {
   return numbers;
 }
 
-std::vector<train::GeneratedText> unpacked(std::span<const int32_t> numbers) {
-  std::vector<train::GeneratedText> texts;
+std::vector<generate::GeneratedText> unpacked(std::span<const int32_t> numbers) {
+  std::vector<generate::GeneratedText> texts;
   while (!numbers.empty()) {
     const auto count = static_cast<size_t>(numbers[0]);
-    train::GeneratedText& text = texts.emplace_back();
+    generate::GeneratedText& text = texts.emplace_back();
     text.stopped = numbers[1] != 0;
     text.score = std::bit_cast<double>(std::array{numbers[2], numbers[3]});
     text.tokens.assign(numbers.begin() + 4, numbers.begin() + 4 + static_cast<int64_t>(count));
@@ -103,14 +103,14 @@ class GenerationJob {
     if (arguments_.prompts.empty() && !arguments_.out.empty()) {
       throw ConfigError("--out is for the texts of --prompts; leave it out to see the text");
     }
-    config_ = train::read_model_config(arguments_.model).config;
+    config_ = hub::read_model_config(arguments_.model).config;
     const bool has_tokenizer =
-        !arguments_.tokenizer.empty() || train::has_tokenizer(arguments_.model);
+        !arguments_.tokenizer.empty() || text::has_tokenizer(arguments_.model);
     if (has_tokenizer) {
-      tokenizer_ = train::load_tokenizer(arguments_.tokenizer.empty() ? arguments_.model
-                                                                      : arguments_.tokenizer);
+      tokenizer_ = text::load_tokenizer(arguments_.tokenizer.empty() ? arguments_.model
+                                                                     : arguments_.tokenizer);
     } else if (vocabulary() == 256) {
-      tokenizer_ = std::make_unique<train::ByteTokenizer>();
+      tokenizer_ = std::make_unique<text::ByteTokenizer>();
     }
     if (tokenizer_ != nullptr) {
       stops_.emplace(*tokenizer_, arguments_.generation.stop_strings);
@@ -146,7 +146,7 @@ class GenerationJob {
     model_.emplace(arguments_.model, config_, world,
                    train::EvaluatedModelOptions{.dtype = dtype_,
                                                 .sharded = arguments_.sharded,
-                                                .positions = train::max_positions(config_),
+                                                .positions = hub::max_positions(config_),
                                                 .adapter = arguments_.adapter});
     options_.cache_limit = memory_for_cache(world);
     is_encoder_decoder_ = nn::find_interface<nn::EncoderDecoderLm>(model_->model()) != nullptr;
@@ -164,7 +164,7 @@ class GenerationJob {
       for (int64_t i = first; item >= 0 && i < last; ++i) {
         batch.push_back(prompts_[static_cast<size_t>(i)].tokens);
       }
-      train::GenerateOptions own = options_;
+      generate::GenerateOptions own = options_;
       own.seed += static_cast<uint64_t>(std::max<int64_t>(first, 0));
       const auto texts = model_->generate(std::move(batch), own);
       if (item < 0) return;
@@ -174,7 +174,7 @@ class GenerationJob {
       }
     });
     for (const std::vector<int32_t>& batch : train::gather_items(world, count, mine)) {
-      for (train::GeneratedText& text : unpacked(batch)) texts_.push_back(std::move(text));
+      for (generate::GeneratedText& text : unpacked(batch)) texts_.push_back(std::move(text));
     }
     if (world.is_main() && isatty(STDERR_FILENO) == 1) fmt::print(stderr, "\r\033[K");
   }
@@ -189,14 +189,14 @@ class GenerationJob {
         lines += line_of(prompts_[p], texts_[t], n) + '\n';
       }
     }
-    if (!arguments_.out.empty()) return train::write_file_atomically(arguments_.out, lines);
+    if (!arguments_.out.empty()) return files::write_file_atomically(arguments_.out, lines);
     std::fwrite(lines.data(), 1, lines.size(), stdout);
   }
 
  private:
-  int64_t vocabulary() const { return train::vocabulary_size(config_); }
+  int64_t vocabulary() const { return hub::vocabulary_size(config_); }
 
-  const train::Tokenizer& text_tokenizer() const {
+  const text::Tokenizer& text_tokenizer() const {
     if (tokenizer_ != nullptr) return *tokenizer_;
     throw DataError(fmt::format(
         "'{}' has a vocabulary of {} and no tokenizer: give one by --tokenizer (a model of bytes "
@@ -208,23 +208,23 @@ class GenerationJob {
     Prompt prompt{.text = std::move(text), .tokens = {}};
     prompt.tokens = text_tokenizer().encode_with_specials(prompt.text);
     if (prompt.tokens.empty()) throw ConfigError(fmt::format("{} must not be empty", place));
-    train::require_in_vocabulary(place, prompt.tokens, vocabulary());
+    text::require_in_vocabulary(place, prompt.tokens, vocabulary());
     return prompt;
   }
 
-  Prompt prompt_of(const train::Record& record) const {
-    if (const train::json::Value* ids = record.fields.find("input_ids")) {
+  Prompt prompt_of(const data::Record& record) const {
+    if (const files::json::Value* ids = record.fields.find("input_ids")) {
       Prompt prompt;
-      for (const train::json::Value& id : ids->as_array()) {
+      for (const files::json::Value& id : ids->as_array()) {
         prompt.tokens.push_back(static_cast<int32_t>(id.as_int64(0, int64_t{1} << 30)));
       }
       if (prompt.tokens.empty()) ids->fail("a prompt must have at least one token");
-      train::require_in_vocabulary(record.place, prompt.tokens, vocabulary());
+      text::require_in_vocabulary(record.place, prompt.tokens, vocabulary());
       return prompt;
     }
     for (const char* name : {"prompt", "text"}) {
-      const train::json::Value* text = record.fields.find(name);
-      if (text != nullptr) return prompt_of(train::text_of(*text), record.place + ": the prompt");
+      const files::json::Value* text = record.fields.find(name);
+      if (text != nullptr) return prompt_of(data::text_of(*text), record.place + ": the prompt");
     }
     throw DataError(record.place +
                     ": no field \"prompt\" (text), \"text\" or \"input_ids\" (token ids)");
@@ -235,8 +235,8 @@ class GenerationJob {
       prompts_ = {prompt_of(arguments_.prompt, "--prompt")};
       return;
     }
-    train::use_records(arguments_.prompts, std::nullopt,
-                       [&](const train::Record& record) { prompts_.push_back(prompt_of(record)); });
+    data::use_records(arguments_.prompts, std::nullopt,
+                      [&](const data::Record& record) { prompts_.push_back(prompt_of(record)); });
   }
 
   void require_prompts_fit() const {
@@ -254,8 +254,8 @@ class GenerationJob {
     std::fflush(stdout);
   }
 
-  std::string text_of(const train::GeneratedText& generated) const {
-    train::AnswerStream stream(*tokenizer_, *stops_, !is_encoder_decoder_);
+  std::string text_of(const generate::GeneratedText& generated) const {
+    text::AnswerStream stream(*tokenizer_, *stops_, !is_encoder_decoder_);
     std::string text;
     for (const int32_t token : generated.tokens) text += stream.push(token);
     return text + stream.finish();
@@ -268,7 +268,7 @@ class GenerationJob {
       return;
     }
     const std::string before = is_encoder_decoder_ ? "" : arguments_.prompt;
-    train::AnswerStream stream(*tokenizer_, *stops_, !is_encoder_decoder_);
+    text::AnswerStream stream(*tokenizer_, *stops_, !is_encoder_decoder_);
     const bool streams = options_.num_return_sequences == 1;
     bool begun = false;  // what is refused prints nothing
     const auto show_next = [&](const std::string& more) {
@@ -285,8 +285,9 @@ class GenerationJob {
     }
   }
 
-  std::string line_of(const Prompt& prompt, const train::GeneratedText& text, size_t number) const {
-    train::json::Writer line;
+  std::string line_of(const Prompt& prompt, const generate::GeneratedText& text,
+                      size_t number) const {
+    files::json::Writer line;
     line.begin_object();
     const auto ids = [&](const char* name, const std::vector<int32_t>& tokens) {
       line.key(name).begin_array();
@@ -308,17 +309,17 @@ class GenerationJob {
 
   const GenerateArguments& arguments_;
   DType dtype_ = DType::f32;
-  train::ModelConfig config_;
-  std::unique_ptr<train::Tokenizer> tokenizer_;  // null: prompts are token ids
-  std::optional<train::StopStrings> stops_;
+  hub::ModelConfig config_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;  // null: prompts are token ids
+  std::optional<text::StopStrings> stops_;
   int64_t positions_ = 0;  // of the model; 0: no limit
   uint64_t weights_ = 0;
-  train::GenerateOptions options_;
+  generate::GenerateOptions options_;
   std::string note_;  // on them
   std::vector<Prompt> prompts_;
   bool is_encoder_decoder_ = false;
   std::optional<train::EvaluatedModel> model_;
-  std::vector<train::GeneratedText> texts_;  // of all prompts
+  std::vector<generate::GeneratedText> texts_;  // of all prompts
 };
 
 comm::World connect_generating_ranks(const GenerateArguments& arguments, bool prepared) {

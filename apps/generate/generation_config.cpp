@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "core/error.h"
-#include "train/files/input_file.h"
-#include "train/json/parser.h"
+#include "files/input_file.h"
+#include "files/json/parser.h"
 
 namespace zinc::apps {
 namespace {
 
-using train::json::Value;
+using files::json::Value;
 using Given = std::function<bool(std::string_view)>;
 
 // Keys that change what is written, of what zinc has not.
@@ -59,7 +59,7 @@ class Taken {
     if constexpr (std::is_floating_point_v<T>) {
       found = said->as_double();
     } else {
-      found = said->as_int64(0, train::kMostNewTokens);
+      found = said->as_int64(0, generate::kMostNewTokens);
     }
     if (found == value) return;
     value = found;
@@ -74,9 +74,9 @@ class Taken {
   std::vector<std::string> words_;
 };
 
-void take_early_stopping(const Value& file, const Given& given, train::BeamOptions& beams,
+void take_early_stopping(const Value& file, const Given& given, generate::BeamOptions& beams,
                          Taken& taken) {
-  using Early = train::BeamOptions::EarlyStopping;
+  using Early = generate::BeamOptions::EarlyStopping;
   const Value* said = file.find("early_stopping");
   if (said == nullptr || said->is_null() || given("--early-stopping")) return;
   if (said->is_bool()) {
@@ -91,7 +91,7 @@ void take_early_stopping(const Value& file, const Given& given, train::BeamOptio
   }
 }
 
-void take_drawing(const Value& file, const Given& given, train::SamplingOptions& sampling,
+void take_drawing(const Value& file, const Given& given, generate::SamplingOptions& sampling,
                   Taken& taken) {
   const Value* draws = file.find("do_sample");
   if (draws == nullptr || draws->is_null()) return;
@@ -110,10 +110,10 @@ void take_drawing(const Value& file, const Given& given, train::SamplingOptions&
 }  // namespace
 
 std::string take_generation_config(const std::string& folder, const Given& given,
-                                   train::GenerateOptions& options) {
+                                   generate::GenerateOptions& options) {
   const std::string path = folder + "/generation_config.json";
-  if (!train::file_exists(path)) return {};
-  const Value file = train::json::parse_file(path);
+  if (!files::file_exists(path)) return {};
+  const Value file = files::json::parse_file(path);
   Taken taken(file, given);
   taken.take("max_new_tokens", "--max-new-tokens", options.max_tokens);
   taken.take("repetition_penalty", "--repetition-penalty", options.sampling.repetition_penalty);

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "train/generate.h"
+#include "generate/generate.h"
 
 namespace zinc::apps {
 
@@ -16,6 +16,6 @@ namespace zinc::apps {
 // file, no change. DataError with its place for a value that cannot be.
 std::string take_generation_config(const std::string& folder,
                                    const std::function<bool(std::string_view option)>& given,
-                                   train::GenerateOptions& options);
+                                   generate::GenerateOptions& options);
 
 }  // namespace zinc::apps

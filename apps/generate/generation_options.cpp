@@ -12,15 +12,15 @@
 #include "core/cuda_backend.h"
 #include "core/error.h"
 #include "core/philox.h"
-#include "train/files/input_file.h"
-#include "train/hub/weight_folder.h"
-#include "train/json/parser.h"
-#include "train/model.h"
+#include "files/input_file.h"
+#include "files/json/parser.h"
+#include "hub/model.h"
+#include "hub/weight_folder.h"
 
 namespace zinc::apps {
 
-void add_sampling_options(CLI::App& verb, train::GenerateOptions& options) {
-  train::SamplingOptions& sampling = options.sampling;
+void add_sampling_options(CLI::App& verb, generate::GenerateOptions& options) {
+  generate::SamplingOptions& sampling = options.sampling;
   verb.add_option("--context", options.context,
                   "The model sees the last so many tokens (default: all its positions)")
       ->check(CLI::PositiveNumber);
@@ -47,11 +47,11 @@ void add_sampling_options(CLI::App& verb, train::GenerateOptions& options) {
 }
 
 void add_generation_options(CLI::App& verb, GenerationArguments& arguments) {
-  train::GenerateOptions& options = arguments.options;
+  generate::GenerateOptions& options = arguments.options;
   arguments.verb = &verb;
   verb.add_option("--tokens,--max-new-tokens", options.max_tokens,
                   fmt::format("New tokens (default {})", options.max_tokens))
-      ->check(CLI::Range(int64_t{0}, train::kMostNewTokens));
+      ->check(CLI::Range(int64_t{0}, generate::kMostNewTokens));
   add_sampling_options(verb, options);
   verb.add_option("--early-stopping", arguments.early_stopping,
                   "Beam search ends with the first texts that end: true; where none is likely to "
@@ -65,50 +65,50 @@ void add_generation_options(CLI::App& verb, GenerationArguments& arguments) {
       ->allow_extra_args(false);
 }
 
-std::vector<int32_t> stop_tokens_of(const std::string& folder, const train::ModelConfig& config,
-                                    const train::Tokenizer* tokenizer) {
+std::vector<int32_t> stop_tokens_of(const std::string& folder, const hub::ModelConfig& config,
+                                    const text::Tokenizer* tokenizer) {
   std::vector<int32_t> tokens;
   const auto add = [&](int64_t token) {
-    const bool is_one = token >= 0 && token < train::vocabulary_size(config);
+    const bool is_one = token >= 0 && token < hub::vocabulary_size(config);
     if (is_one && std::ranges::find(tokens, token) == tokens.end()) {
       tokens.push_back(static_cast<int32_t>(token));
     }
   };
   const std::optional<int32_t> end = tokenizer != nullptr ? tokenizer->end_of_text() : std::nullopt;
   if (end) add(*end);
-  for (const int64_t token : train::eos_tokens(config)) add(token);
+  for (const int64_t token : hub::eos_tokens(config)) add(token);
   const std::string path = folder + "/generation_config.json";
-  if (!train::file_exists(path)) return tokens;
-  const train::json::Value file = train::json::parse_file(path);
-  const train::json::Value* eos = file.find("eos_token_id");
+  if (!files::file_exists(path)) return tokens;
+  const files::json::Value file = files::json::parse_file(path);
+  const files::json::Value* eos = file.find("eos_token_id");
   if (eos == nullptr || eos->is_null()) return tokens;
   if (!eos->is_array()) {
     add(eos->as_int64());
     return tokens;
   }
-  for (const train::json::Value& token : eos->as_array()) add(token.as_int64());
+  for (const files::json::Value& token : eos->as_array()) add(token.as_int64());
   return tokens;
 }
 
-int64_t positions_of_writer(const std::string& folder, const train::ModelConfig& config) {
-  const std::unique_ptr<nn::Model> model = train::make_model(config);
+int64_t positions_of_writer(const std::string& folder, const hub::ModelConfig& config) {
+  const std::unique_ptr<nn::Model> model = hub::make_model(config);
   const bool writes = nn::find_interface<nn::EncoderDecoderLm>(*model) != nullptr ||
                       nn::find_interface<nn::CausalLm>(*model) != nullptr;
   if (writes) return model->max_sequence();
   throw ConfigError(fmt::format(
       "'{}' is a {} model: an encoder, which reads text and writes none; text comes from a decoder "
       "(as GPT-2 or Llama) or an encoder-decoder (as T5)",
-      folder, train::model_type(config)));
+      folder, hub::model_type(config)));
 }
 
 uint64_t fingerprint_of_weights(const std::string& model, const std::string& adapter) {
-  const uint64_t of_model = train::WeightFolder::open(model).fingerprint();
+  const uint64_t of_model = hub::WeightFolder::open(model).fingerprint();
   if (adapter.empty()) return of_model;
-  return combine_bits(of_model, train::WeightFolder::open(adapter).fingerprint());
+  return combine_bits(of_model, hub::WeightFolder::open(adapter).fingerprint());
 }
 
-std::string words_of(const train::GenerateOptions& options) {
-  const train::SamplingOptions& sampling = options.sampling;
+std::string words_of(const generate::GenerateOptions& options) {
+  const generate::SamplingOptions& sampling = options.sampling;
   std::string text = fmt::format(
       "{} {} {} {} {} {} {} {} {} {} {} {} {} {} stop", options.max_tokens, options.context,
       options.seed, options.num_return_sequences, options.beams.num_beams,
@@ -131,11 +131,11 @@ int64_t memory_for_cache(const comm::World& world) {
 }
 
 SettledOptions settled_options(const GenerationArguments& arguments, const std::string& folder,
-                               const train::ModelConfig& config, int64_t positions,
-                               const train::Tokenizer* tokenizer) {
-  using Early = train::BeamOptions::EarlyStopping;
+                               const hub::ModelConfig& config, int64_t positions,
+                               const text::Tokenizer* tokenizer) {
+  using Early = generate::BeamOptions::EarlyStopping;
   SettledOptions settled{.options = arguments.options, .note = {}};
-  train::GenerateOptions& options = settled.options;
+  generate::GenerateOptions& options = settled.options;
   if (positions > 0 && options.context > positions) {
     throw ConfigError(fmt::format("--context {} is longer than the model's {} positions",
                                   options.context, positions));
@@ -153,9 +153,9 @@ SettledOptions settled_options(const GenerationArguments& arguments, const std::
       [&](std::string_view option) { return arguments.verb->count(std::string(option)) > 0; },
       options);
   options.stop_tokens = arguments.stop_tokens;
-  train::require_in_vocabulary("--stop-token", options.stop_tokens, train::vocabulary_size(config));
+  text::require_in_vocabulary("--stop-token", options.stop_tokens, hub::vocabulary_size(config));
   if (options.stop_tokens.empty()) options.stop_tokens = stop_tokens_of(folder, config, tokenizer);
-  train::validate(options);
+  generate::validate(options);
   return settled;
 }
 

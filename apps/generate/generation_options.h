@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "train/generate.h"
-#include "train/hub/model_config.h"
-#include "train/text/tokenizer.h"
+#include "generate/generate.h"
+#include "hub/model_config.h"
+#include "text/tokenizer.h"
 
 namespace CLI {
 class App;
@@ -18,7 +18,7 @@ class App;
 namespace zinc::apps {
 
 struct GenerationArguments {
-  train::GenerateOptions options{};
+  generate::GenerateOptions options{};
   const CLI::App* verb = nullptr;  // that has the options: which of them were given
   std::string early_stopping = "false";
   std::vector<int32_t> stop_tokens;
@@ -26,36 +26,36 @@ struct GenerationArguments {
 };
 
 // Filters of tokens, penalties, beams, --context, --seed; defaults are those of `options`.
-void add_sampling_options(CLI::App& verb, train::GenerateOptions& options);
+void add_sampling_options(CLI::App& verb, generate::GenerateOptions& options);
 // Those and the rest: how many tokens, and what ends a text.
 void add_generation_options(CLI::App& verb, GenerationArguments& arguments);
 
 // What ends a text of the model in `folder`, where --stop-token does not say it: what the tokenizer
 // (may be null), config.json and generation_config.json call the end. Throws DataError for a
 // damaged file.
-std::vector<int32_t> stop_tokens_of(const std::string& folder, const train::ModelConfig& config,
-                                    const train::Tokenizer* tokenizer);
+std::vector<int32_t> stop_tokens_of(const std::string& folder, const hub::ModelConfig& config,
+                                    const text::Tokenizer* tokenizer);
 
 // The positions of a model that writes text; 0: it has no limit. Throws ConfigError for one that
 // writes none.
-int64_t positions_of_writer(const std::string& folder, const train::ModelConfig& config);
+int64_t positions_of_writer(const std::string& folder, const hub::ModelConfig& config);
 
 // With early stopping and stop tokens, and generation_config.json where an option was not given.
 // `note` is a line on the latter; empty: none. Throws ConfigError for options that contradict each
 // other, for a stop token outside the vocabulary, and for a --context that is longer than the
 // model, of `positions`; 0: it has no limit.
 struct SettledOptions {
-  train::GenerateOptions options;
+  generate::GenerateOptions options;
   std::string note;
 };
 SettledOptions settled_options(const GenerationArguments& arguments, const std::string& folder,
-                               const train::ModelConfig& config, int64_t positions,
-                               const train::Tokenizer* tokenizer);
+                               const hub::ModelConfig& config, int64_t positions,
+                               const text::Tokenizer* tokenizer);
 
 // WeightFolder::fingerprint() of both; `adapter` may be empty.
 uint64_t fingerprint_of_weights(const std::string& model, const std::string& adapter = "");
 // All that decides what is written but `ends`, for ranks to compare.
-std::string words_of(const train::GenerateOptions& options);
+std::string words_of(const generate::GenerateOptions& options);
 
 // Bytes that keys and values may take on a rank, once its weights are loaded: a share of what the
 // host has available, or what a GPU has beside what was taken there.

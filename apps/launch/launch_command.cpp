@@ -30,7 +30,7 @@
 #include "core/error.h"
 #include "core/exit_codes.h"
 #include "core/processors.h"
-#include "train/files/input_file.h"
+#include "files/input_file.h"
 
 namespace zinc::apps {
 namespace {
@@ -51,7 +51,7 @@ std::vector<HostSlots> find_slots(const LaunchArguments& options) {
   if (!given && !std::filesystem::exists(path)) {
     return local_slots(options.selection, usable_processors());
   }
-  const train::InputFile file = train::InputFile::open(path);
+  const files::InputFile file = files::InputFile::open(path);
   std::string text(static_cast<size_t>(file.size()), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
   return select_slots(parse_hostfile(text, path), options.selection);

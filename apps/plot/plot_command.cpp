@@ -13,7 +13,7 @@
 #include "apps/command.h"
 #include "apps/stop_signal.h"
 #include "core/exit_codes.h"
-#include "train/files/atomic_file.h"
+#include "files/atomic_file.h"
 #include "train/plot/page.h"
 #include "train/plot/run_series.h"
 
@@ -31,7 +31,7 @@ void write_page(const PlotArguments& options, const std::vector<train::RunReader
                 int reload_seconds) {
   std::vector<const train::RunSeries*> runs;
   for (const train::RunReader& reader : readers) runs.push_back(&reader.series());
-  train::write_file_atomically(options.html,
+  files::write_file_atomically(options.html,
                                train::plot_page(runs, {.reload_seconds = reload_seconds}));
 }
 

@@ -1,6 +1,6 @@
 // nn/models/gpt2_config.h: the sizes and constants of a GPT-2 model (Radford et al. 2019).
 //
-// A plain value. `train/hub` reads it from and writes it to a Hugging Face config.json; the JSON
+// A plain value. `hub` reads it from and writes it to a Hugging Face config.json; the JSON
 // key of each field stands beside it.
 #pragma once
 

@@ -2,7 +2,7 @@
 // 3: Grattafiori et al. 2024) and of its kin: Mistral (Jiang et al. 2023), Qwen2 and Qwen3 (Yang et
 // al. 2024, 2025).
 //
-// A plain value. `train/hub` reads it from and writes it to a Hugging Face config.json; the JSON
+// A plain value. `hub` reads it from and writes it to a Hugging Face config.json; the JSON
 // key of each field stands beside it.
 #pragma once
 

@@ -17,10 +17,10 @@
 namespace zinc::apps {
 namespace bad_input_test {
 
+using files::read_whole_file;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using train::read_whole_file;
 
 // Lines that begin a message; those that follow are indented, or quote a file.
 std::vector<std::string> messages(const std::string& err) {

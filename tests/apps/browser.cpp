@@ -15,7 +15,7 @@ std::string browser() {
   return {};
 }
 
-std::string document_of(const train::ScratchFolder& folder, const std::string& page,
+std::string document_of(const files::ScratchFolder& folder, const std::string& page,
                         int milliseconds, const std::string& screenshot) {
   CommandProcess process = CommandProcess::of_program(
       {browser(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",

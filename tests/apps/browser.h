@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "tests/train/scratch_folder.h"
+#include "tests/files/scratch_folder.h"
 
 namespace zinc::apps {
 
@@ -13,7 +13,7 @@ std::string browser();
 
 // The document of `page` after its scripts ran for `milliseconds`. `screenshot`: a file for the
 // picture instead of the document.
-std::string document_of(const train::ScratchFolder& folder, const std::string& page,
+std::string document_of(const files::ScratchFolder& folder, const std::string& page,
                         int milliseconds, const std::string& screenshot = {});
 
 // How often `part` stands in `text`.

@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "core/exit_codes.h"
+#include "files/json/parser.h"
+#include "hub/model_config.h"
+#include "hub/weight_folder.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
-#include "train/hub/model_config.h"
-#include "train/hub/weight_folder.h"
-#include "train/json/parser.h"
 
 namespace zinc::apps {
 namespace data_test {
@@ -33,7 +33,7 @@ std::string pairs(int count) {
 }
 
 TEST(DataShow, PrintsExamplesAndCounts) {
-  const train::ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string path = folder.write("a.jsonl", pairs(3));
   const Ended plain = run_zinc({"data", "show", path, "--tokenizer", kTokenizer});
   ASSERT_EQ(plain.exit_code, kDone) << to_string(plain);
@@ -53,7 +53,7 @@ TEST(DataShow, PrintsExamplesAndCounts) {
 
 // zinc runs no Jinja: a template that writes other marks than the format is not what is trained.
 TEST(DataShow, TemplateThatIsNotRendered_IsSaid) {
-  const train::ScratchFolder folder;
+  const files::ScratchFolder folder;
   std::filesystem::copy_file(kTokenizer, folder / "tokenizer.json");
   const std::string path = folder.write("a.jsonl",
                                         "{\"messages\": [{\"role\": \"user\", \"content\": \"a\"}, "
@@ -75,7 +75,7 @@ TEST(DataShow, TemplateThatIsNotRendered_IsSaid) {
 }
 
 TEST(DataShow, ControlsOfAFileDoNotReachTheTerminal) {
-  const train::ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string path = folder.write("a.jsonl", "{\"text\": \"x\\u001b[2Jy\\u009b1mz\"}\n");
   const Ended shown = run_zinc({"data", "show", path, "--tokenizer", "bytes"});
   EXPECT_THAT(shown.out, AllOf(HasSubstr("x?[2Jy?1mz"), Not(HasSubstr("\033"))));
@@ -103,7 +103,7 @@ TEST_F(TrainOnRecords, FromAFileToWeights) {
   EXPECT_THAT(first.out, HasSubstr("50 records, 50 examples"));
   EXPECT_TRUE(std::filesystem::exists(folder_.out() + "/final/model.safetensors"));
   EXPECT_TRUE(folder_.unfinished().empty());
-  EXPECT_EQ(train::names_in(folder_ / ".zinc-cache").size(), 1U);
+  EXPECT_EQ(files::names_in(folder_ / ".zinc-cache").size(), 1U);
 }
 
 TEST_F(TrainOnRecords, PackedRows_OfTheSameCache) {
@@ -117,7 +117,7 @@ TEST_F(TrainOnRecords, PackedRows_OfTheSameCache) {
       run_zinc(folder_.train({"--data", path, "--model", llama, "--pack", "--out", folder_ / "b"}));
   ASSERT_EQ(packed.exit_code, kDone) << to_string(packed);
   EXPECT_THAT(packed.out, HasSubstr("47 examples in 15 rows of 16 tokens"));
-  EXPECT_EQ(train::names_in(folder_ / ".zinc-cache").size(), 1U);
+  EXPECT_EQ(files::names_in(folder_ / ".zinc-cache").size(), 1U);
   const Ended gpt2 = run_zinc(folder_.train({"--data", path, "--pack", "--out", folder_ / "c"}));
   ASSERT_EQ(gpt2.exit_code, kDone) << to_string(gpt2);
   EXPECT_THAT(gpt2.out, HasSubstr("47 examples in 15 rows of 16 tokens"));
@@ -137,16 +137,16 @@ TEST_F(TrainOnRecords, RanksShareTheCacheAndTheLosses) {
     EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
     EXPECT_THAT(ended.out, HasSubstr("prompt=text, answer=label"));
     std::vector<double> all;
-    std::istringstream lines(train::read_whole_file(folder_ / out + "/metrics.jsonl"));
+    std::istringstream lines(files::read_whole_file(folder_ / out + "/metrics.jsonl"));
     for (std::string line; std::getline(lines, line);) {
-      const train::json::Value step = train::json::parse(line, "metrics.jsonl");
+      const files::json::Value step = files::json::parse(line, "metrics.jsonl");
       all.push_back(step.at("loss").as_double());
-      if (const train::json::Value* loss = step.find("val_loss")) all.push_back(loss->as_double());
+      if (const files::json::Value* loss = step.find("val_loss")) all.push_back(loss->as_double());
     }
     return all;
   };
   const std::vector<double> one = losses("one", 1), two = losses("two", 2);
-  EXPECT_EQ(train::names_in(folder_ / "cache").size(), 1U);
+  EXPECT_EQ(files::names_in(folder_ / "cache").size(), 1U);
   ASSERT_EQ(one.size(), 3U);  // of two steps, and of the evaluation at the end
   ASSERT_EQ(two.size(), 3U);
   for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], two[i], 1e-5) << i;  // f32 sums
@@ -173,10 +173,10 @@ TEST_F(TrainOnRecords, GroupByLength_IsTheUsersChoice) {
     const Ended ended = run_zinc(folder_.train(flags));
     EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
     int64_t sum = 0;
-    std::istringstream lines(train::read_whole_file(folder_.out() + "/metrics.jsonl"));
+    std::istringstream lines(files::read_whole_file(folder_.out() + "/metrics.jsonl"));
     for (std::string line; std::getline(lines, line);) {
-      const train::json::Value step = train::json::parse(line, "metrics.jsonl");
-      if (const train::json::Value* tokens = step.find("tokens")) sum += tokens->as_int64();
+      const files::json::Value step = files::json::parse(line, "metrics.jsonl");
+      if (const files::json::Value* tokens = step.find("tokens")) sum += tokens->as_int64();
     }
     return sum;
   };
@@ -235,7 +235,7 @@ TEST_F(TrainOnRecords, ClassesOfTexts_AndTheirNamesAreSaved) {
                                   folder_ / "answers.jsonl", "--seq", "16"});
   ASSERT_EQ(figures.exit_code, kDone) << to_string(figures);
   EXPECT_THAT(figures.out, HasSubstr("classes of 20 texts of at most 16 tokens"));
-  EXPECT_THAT(train::read_whole_file(folder_ / "answers.jsonl"),
+  EXPECT_THAT(files::read_whole_file(folder_ / "answers.jsonl"),
               HasSubstr("\"reference\":\"pos\"}\n"));
   // Names come from the folder then.
   const Ended again = run_zinc(folder_.train(
@@ -268,8 +268,8 @@ TEST_F(TrainOnRecords, AHeadForClasses_IsNew) {
                                    "classes, which is new: classifier.dense.weight, "
                                    "classifier.dense.bias, classifier.out_proj.weight, "
                                    "classifier.out_proj.bias\n"));
-  const auto before = train::WeightFolder::open(base);
-  const auto after = train::WeightFolder::open(folder_.out() + "/final");
+  const auto before = hub::WeightFolder::open(base);
+  const auto after = hub::WeightFolder::open(folder_.out() + "/final");
   EXPECT_EQ(after.find("lm_head.bias"), nullptr);
   for (const auto& [name, location] : after.tensors()) {
     if (name.starts_with("classifier.")) continue;
@@ -282,7 +282,7 @@ TEST_F(TrainOnRecords, AHeadForClasses_IsNew) {
     of_base->read(0, View(base_values.data(), DType::f32, flat));
     EXPECT_EQ(values, base_values) << name;
   }
-  EXPECT_EQ(train::class_names(train::read_model_config(folder_.out() + "/final")),
+  EXPECT_EQ(hub::class_names(hub::read_model_config(folder_.out() + "/final")),
             (std::vector<std::string>{"neg", "pos"}));
   expect_refused({"--data", path, "--model", "", "--init", base, "--classes", "neg,pos", "--lora",
                   "r=2,targets=all-linear", "--out", folder_ / "b"},
@@ -355,8 +355,8 @@ TEST_F(TrainOnRecords, TokensAddedToTheTokenizer_HaveRowsOfTheirOwn) {
                                    "grows from 43 to 45, and the rows of new tokens begin as the "
                                    "mean of the others\n"));
   const std::string saved = folder_.out() + "/final";
-  EXPECT_EQ(train::vocabulary_size(train::read_model_config(saved).config), 45);
-  const auto before = train::WeightFolder::open(base), after = train::WeightFolder::open(saved);
+  EXPECT_EQ(hub::vocabulary_size(hub::read_model_config(saved).config), 45);
+  const auto before = hub::WeightFolder::open(base), after = hub::WeightFolder::open(saved);
   int grown = 0;
   for (const auto& [name, location] : after.tensors()) {
     const Shape shape = location.tensor().shape;
@@ -411,7 +411,7 @@ TEST_F(TrainOnRecords, BadInput_IsNamedAndLeavesNothing) {
                  "token 70000 is outside the vocabulary of 256");
   expect_refused({"--data", file("g.jsonl", "{\"input_ids\": [1, 2], \"labels\": [1, 300]}\n")},
                  kBadData, "label 300 is outside the vocabulary of 256");
-  const train::ScratchFolder cache;  // the record is a good one, and stays there
+  const files::ScratchFolder cache;  // the record is a good one, and stays there
   expect_refused({"--data", file("h.jsonl", pairs(1)), "--cache", cache.path()}, kBadData,
                  "too few examples");
   expect_refused({"--data", folder_ / "d.jsonl", "--chat", "llama"}, kConfiguration,

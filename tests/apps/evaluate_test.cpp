@@ -8,15 +8,15 @@
 #include <vector>
 
 #include "core/exit_codes.h"
+#include "files/json/parser.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
-#include "train/json/parser.h"
 
 namespace zinc::apps {
 namespace evaluate_test {
 
+using files::json::Value;
 using ::testing::HasSubstr;
-using train::json::Value;
 
 // Weights of bytes after two steps, and data to ask them about.
 class EvaluateModel : public testing::Test {
@@ -50,7 +50,7 @@ class EvaluateModel : public testing::Test {
                        const CommandOptions& options = {}) {
     const Ended ended = run_zinc(words(data, more), options);
     EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
-    return train::json::parse(ended.exit_code == kDone ? ended.out : "{}", "figures");
+    return files::json::parse(ended.exit_code == kDone ? ended.out : "{}", "figures");
   }
   static void expect_refused(const std::string& data, const std::vector<std::string>& more,
                              ExitCode code, const std::string& says) {
@@ -65,10 +65,10 @@ class EvaluateModel : public testing::Test {
 
 TEST_F(EvaluateModel, Perplexity_IsThatOfTheTrainersEvaluation) {
   ASSERT_EQ(trained_.exit_code, kDone) << to_string(trained_);
-  const std::string lines = train::read_whole_file(folder_->out() + "/metrics.jsonl");
+  const std::string lines = files::read_whole_file(folder_->out() + "/metrics.jsonl");
   const size_t last = lines.rfind('\n', lines.size() - 2) + 1;
   const double loss =
-      train::json::parse(lines.substr(last), "metrics.jsonl").at("val_loss").as_double();
+      files::json::parse(lines.substr(last), "metrics.jsonl").at("val_loss").as_double();
   const Value read = figures("half.txt", {"--seq", "16", "--batch", "2"});
   EXPECT_EQ(read.at("loss").as_double(), loss);
   EXPECT_EQ(read.at("perplexity").as_double(), std::exp(loss));
@@ -92,11 +92,11 @@ TEST_F(EvaluateModel, WrittenAnswers_ScoreAsTheSamePairsDo) {
   EXPECT_EQ(read.at("examples").as_int64(), 5);
   const Ended again = run_zinc({"evaluate", "--pairs", pairs, "--metric", metrics, "--json"});
   ASSERT_EQ(again.exit_code, kDone) << to_string(again);
-  const Value scored = train::json::parse(again.out, "pairs");
+  const Value scored = files::json::parse(again.out, "pairs");
   for (const char* name : {"rouge1", "rougeLsum", "bleu", "exact_match", "accuracy", "f1_macro"}) {
     EXPECT_EQ(read.at(name).as_double(), scored.at(name).as_double()) << name;
   }
-  EXPECT_THAT(train::read_whole_file(pairs), HasSubstr("\"reference\":\"e4\"}"));
+  EXPECT_THAT(files::read_whole_file(pairs), HasSubstr("\"reference\":\"e4\"}"));
 }
 
 TEST_F(EvaluateModel, EveryWorld_GivesTheSameFigures) {
@@ -182,9 +182,9 @@ TEST_F(EvaluateModel, ARankThatFails_EndsAll) {
 // Weights that are no numbers: one sentence, not a figure.
 TEST_F(EvaluateModel, DamagedWeights_GiveNoFigure) {
   const std::string name = folder_->out() + "/final/model.safetensors";
-  std::string bytes = train::read_whole_file(name);
+  std::string bytes = files::read_whole_file(name);
   for (size_t i = bytes.size() - 4096; i < bytes.size(); ++i) bytes[i] = '\xff';  // NaN in f32
-  const std::string good = train::read_whole_file(name);
+  const std::string good = files::read_whole_file(name);
   folder_->write("run/final/model.safetensors", bytes);
   expect_refused("half.txt", {"--seq", "16"}, kBadData, "is not a number");
   expect_refused("questions.jsonl", {"--metric", "bleu"}, kBadData,

@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
+#include "files/input_file.h"
+#include "files/json/parser.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
-#include "train/files/input_file.h"
-#include "train/json/parser.h"
 
 namespace zinc::apps {
 namespace fill_command_test {
@@ -40,8 +40,8 @@ class FillCommand : public testing::Test {
   }
   // What the run in the folder had.
   int64_t resident() const {
-    const auto json = train::json::parse(
-        train::read_text_file(folder_.out() + "/config.resolved.json", 1 << 20), "resolved");
+    const auto json = files::json::parse(
+        files::read_text_file(folder_.out() + "/config.resolved.json", 1 << 20), "resolved");
     return json.at("zinc").at("resident_memory").as_int64();
   }
   const TrainingFolder folder_;
@@ -102,7 +102,7 @@ TEST_F(FillCommand, Fit_GivesNumbersForThem) {
                 "--global-batch", "6", "--device-memory", "118MiB", "--config",
                 folder_ / "open.json", "--write", folder_ / "fitted.json"});
   EXPECT_EQ(found.exit_code, 0) << to_string(found);
-  const std::string text = train::read_text_file(folder_ / "fitted.json", 1 << 20);
+  const std::string text = files::read_text_file(folder_ / "fitted.json", 1 << 20);
   EXPECT_THAT(text, AllOf(Not(HasSubstr("auto")), HasSubstr("resident_memory")));
   folder_.write("stage1.json", R"({"zero_optimization": {"stage": 1,
       "stage3_max_live_parameters": "auto"}, "zinc": {"resident_memory": "auto"}})");
@@ -111,7 +111,7 @@ TEST_F(FillCommand, Fit_GivesNumbersForThem) {
                 "--global-batch", "6", "--device-memory", "1GiB", "--config",
                 folder_ / "stage1.json", "--write", folder_ / "fitted.json"});
   EXPECT_EQ(other.exit_code, 0) << to_string(other);
-  EXPECT_THAT(train::read_text_file(folder_ / "fitted.json", 1 << 20), Not(HasSubstr("auto")));
+  EXPECT_THAT(files::read_text_file(folder_ / "fitted.json", 1 << 20), Not(HasSubstr("auto")));
 }
 
 }  // namespace fill_command_test

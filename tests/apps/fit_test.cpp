@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/exit_codes.h"
+#include "files/json/parser.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
-#include "train/json/parser.h"
 
 namespace zinc::apps {
 namespace fit_command_test {
@@ -49,7 +49,7 @@ TEST(FitCommand, JsonHasTheAnswersAndTheKeyThatIsExplained) {
   const Ended found = run_zinc(fit(
       folder, {"--global-batch", "4", "--device-memory", "64MiB", "--explain", "stage", "--json"}));
   ASSERT_EQ(found.exit_code, 0) << to_string(found);
-  const train::json::Value json = train::json::parse(found.out, "stdout");
+  const files::json::Value json = files::json::parse(found.out, "stdout");
   EXPECT_GE(json.at("best").size(), 1u);
   EXPECT_GT(json.at("best").at(size_t{0}).at("step_seconds").as_double(), 0.0);
   EXPECT_EQ(json.at("best").at(size_t{0}).at("config").at("train_batch_size").as_int64(), 4);

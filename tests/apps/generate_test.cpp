@@ -13,10 +13,10 @@
 
 #include "core/cuda_backend.h"
 #include "core/exit_codes.h"
+#include "files/json/parser.h"
+#include "files/json/writer.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
-#include "train/json/parser.h"
-#include "train/json/writer.h"
 
 namespace zinc::apps {
 namespace generate_test {
@@ -31,8 +31,8 @@ std::vector<std::string> lines_of(const std::string& text) {
 }
 
 // Of the texts that tests/reference/make_generated.py stored.
-const train::json::Value& stored() {
-  static const train::json::Value value = train::json::parse_file("tests/reference/generated.json");
+const files::json::Value& stored() {
+  static const files::json::Value value = files::json::parse_file("tests/reference/generated.json");
   return value;
 }
 
@@ -40,18 +40,18 @@ const train::json::Value& stored() {
 std::string prompts_of(const std::string& model, const std::string& vocabulary, size_t first,
                        size_t count) {
   std::string lines;
-  const train::json::Value& groups = stored().at("models").at(model).at("groups");
+  const files::json::Value& groups = stored().at("models").at(model).at("groups");
   for (size_t i = first; i < first + count; ++i) {
     const auto group = static_cast<size_t>(groups.at(i / 20).as_int64());
     lines += R"({"input_ids":)" +
-             train::json::write(stored().at("prompts").at(vocabulary).at(group).at(i % 20)) + "}\n";
+             files::json::write(stored().at("prompts").at(vocabulary).at(group).at(i % 20)) + "}\n";
   }
   return lines;
 }
 
-std::vector<int64_t> tokens_of(const train::json::Value& list) {
+std::vector<int64_t> tokens_of(const files::json::Value& list) {
   std::vector<int64_t> tokens;
-  for (const train::json::Value& token : list.as_array()) tokens.push_back(token.as_int64());
+  for (const files::json::Value& token : list.as_array()) tokens.push_back(token.as_int64());
   return tokens;
 }
 
@@ -62,10 +62,10 @@ class Generate : public testing::Test {
     return run_zinc(words, options);
   }
 
-  std::vector<train::json::Value> texts(const std::string& path) {
-    std::vector<train::json::Value> values;
-    for (const std::string& line : lines_of(train::read_whole_file(folder_ / path))) {
-      values.push_back(train::json::parse(line, path));
+  std::vector<files::json::Value> texts(const std::string& path) {
+    std::vector<files::json::Value> values;
+    for (const std::string& line : lines_of(files::read_whole_file(folder_ / path))) {
+      values.push_back(files::json::parse(line, path));
     }
     return values;
   }
@@ -93,12 +93,12 @@ TEST_F(Generate, T5AnswersManyPrompts_OnRanksToo) {
     words.insert(words.end(), more.begin(), more.end());
     const Ended ended = run(words, {.ranks = ranks});
     EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
-    return train::read_whole_file(folder_ / out);
+    return files::read_whole_file(folder_ / out);
   };
   const std::string alone = answers("alone.jsonl", {}, 1);
   const auto lines = texts("alone.jsonl");
   ASSERT_EQ(lines.size(), 45U);
-  const train::json::Value& greedy = stored().at("models").at("t5").at("greedy");
+  const files::json::Value& greedy = stored().at("models").at("t5").at("greedy");
   for (size_t i = 0; i < lines.size(); ++i) {
     std::vector<int64_t> expected = tokens_of(greedy.at(10 + i));
     const auto end = std::ranges::find(expected, 1);
@@ -114,7 +114,7 @@ TEST_F(Generate, T5AnswersManyPrompts_OnRanksToo) {
 
 TEST_F(Generate, Beams_AreTheLinesOfAPrompt) {
   const std::string prompts = folder_.write("prompts.jsonl", prompts_of("gpt2", "67", 20, 20));
-  const train::json::Value& model = stored().at("models").at("gpt2");
+  const files::json::Value& model = stored().at("models").at("gpt2");
   std::vector<std::string> words{
       "generate",    "--model", "tests/reference/gpt2",   "--prompts", prompts, "--tokens", "12",
       "--num-beams", "4",       "--num-return-sequences", "3"};
@@ -126,7 +126,7 @@ TEST_F(Generate, Beams_AreTheLinesOfAPrompt) {
   const std::vector<std::string> lines = lines_of(ended.out);
   ASSERT_EQ(lines.size(), 60U);
   for (size_t i = 0; i < lines.size(); ++i) {
-    const train::json::Value line = train::json::parse(lines[i], "stdout");
+    const files::json::Value line = files::json::parse(lines[i], "stdout");
     EXPECT_EQ(line.at("sequence").as_int64(), static_cast<int64_t>(i % 3));
     EXPECT_LT(line.at("score").as_double(), 0.0);
     EXPECT_EQ(tokens_of(line.at("tokens")), tokens_of(model.at("beams").at(20 + i / 3).at(i % 3)))
@@ -136,7 +136,7 @@ TEST_F(Generate, Beams_AreTheLinesOfAPrompt) {
 
 TEST_F(Generate, GenerationConfig_SaysWhatNoOptionDoes) {
   const std::string prompts = folder_.write("prompts.jsonl", prompts_of("gpt2", "67", 0, 20));
-  const train::json::Value& model = stored().at("models").at("gpt2");
+  const files::json::Value& model = stored().at("models").at("gpt2");
   const std::string folder = folder_ / "model";
   std::filesystem::copy("tests/reference/gpt2", folder);
   const auto answers = [&](const std::string& config, std::vector<std::string> more) {
@@ -159,13 +159,13 @@ TEST_F(Generate, GenerationConfig_SaysWhatNoOptionDoes) {
   const std::vector<std::string> lines = lines_of(ended.out);
   ASSERT_EQ(lines.size(), 20U);
   for (size_t i = 0; i < lines.size(); ++i) {
-    EXPECT_EQ(tokens_of(train::json::parse(lines[i], "stdout").at("tokens")),
+    EXPECT_EQ(tokens_of(files::json::parse(lines[i], "stdout").at("tokens")),
               tokens_of(model.at("penalized").at(i)))
         << i;
   }
   const auto tokens_in = [](const Ended& texts) {
     EXPECT_EQ(texts.exit_code, kDone) << to_string(texts);
-    return tokens_of(train::json::parse(lines_of(texts.out).at(0), "stdout").at("tokens"));
+    return tokens_of(files::json::parse(lines_of(texts.out).at(0), "stdout").at("tokens"));
   };
   EXPECT_EQ(tokens_in(answers(config, {"--tokens", "3", "--stop-token", "66"})).size(), 3U);
   // Drawn as the file says: of the most likely alone.

@@ -4,30 +4,30 @@
 #include <filesystem>
 #include <string>
 
+#include "files/json/parser.h"
+#include "plan/hardware.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
-#include "train/json/parser.h"
-#include "train/plan/hardware.h"
 
 namespace zinc::apps {
 namespace hardware_test {
 
 // A thousand times as fast as any CPU, with a launch of 0.1 s: the step is its kernels' number.
 std::string slow_launches(double launch_seconds) {
-  train::Hardware hardware{.name = "slow to launch",
-                           .source = "specification",
-                           .threads = 1,
-                           .read_bytes_per_second = 1e15,
-                           .write_bytes_per_second = 1e15,
-                           .gemm = {.f32 = 1e18},
-                           .attention = {.f32 = 1e18},
-                           .other_flops = 1e18,
-                           .launch_seconds = launch_seconds};
+  plan::Hardware hardware{.name = "slow to launch",
+                          .source = "specification",
+                          .threads = 1,
+                          .read_bytes_per_second = 1e15,
+                          .write_bytes_per_second = 1e15,
+                          .gemm = {.f32 = 1e18},
+                          .attention = {.f32 = 1e18},
+                          .other_flops = 1e18,
+                          .launch_seconds = launch_seconds};
   hardware.same_host.all_gather = {.alpha_seconds = 1e-6, .bytes_per_second = 1e9};
   hardware.same_host.reduce_scatter = hardware.same_host.all_gather;
   hardware.host =
-      train::HostRates{.to_device_bytes_per_second = 2e9, .to_host_bytes_per_second = 3e9};
-  return train::json_of(hardware);
+      plan::HostRates{.to_device_bytes_per_second = 2e9, .to_host_bytes_per_second = 3e9};
+  return plan::json_of(hardware);
 }
 
 std::string line_with(const std::string& text, const std::string& words) {
@@ -51,7 +51,7 @@ TEST(Hardware, Train_PrintsThePredictedTimeBesideTheMeasuredOne) {
   const double measured = number_after(line, "measured ");
   const double predicted = number_after(line, "predicted ");
   // The mean of the steps behind the first, in milliseconds; printed with one place.
-  const std::string steps = train::read_whole_file(folder.out() + "/metrics.jsonl");
+  const std::string steps = files::read_whole_file(folder.out() + "/metrics.jsonl");
   const std::string second = line_with(steps, "\"step\":2,");
   const std::string third = line_with(steps, "\"step\":3,");
   const double mean =
@@ -143,9 +143,9 @@ TEST(DryRun, OffloadOnAGpu_HasATimeWhereTheFileKnowsTheHost) {
   EXPECT_GT(number_after(known, "copies to the device"), 0.0);
   EXPECT_GT(number_after(known, "\nstep "), 0.0);
   EXPECT_NE(line_with(known, "offload_step: ").find(" ms a step where "), std::string::npos);
-  train::Hardware hardware = train::read_hardware(example);
+  plan::Hardware hardware = plan::read_hardware(example);
   hardware.host.reset();
-  folder.write("unknown.json", train::json_of(hardware));
+  folder.write("unknown.json", plan::json_of(hardware));
   const std::string unknown = plan(folder / "unknown.json");
   EXPECT_NE(line_with(unknown, "no time: ").find("\"host\""), std::string::npos) << unknown;
   EXPECT_NE(line_with(unknown, "offload_step: ").find("host, because"), std::string::npos);
@@ -166,7 +166,7 @@ TEST(Hardware, TrainSaysWhoUpdatesAndWhatTravels) {
     EXPECT_NE(line_with(ended.out, "host memory per step and rank: ").find(copies),
               std::string::npos)
         << ended.out;
-    EXPECT_NE(train::read_whole_file(folder.out() + "/config.resolved.json")
+    EXPECT_NE(files::read_whole_file(folder.out() + "/config.resolved.json")
                   .find("\"offload_step\": \"host\""),
               std::string::npos);
   };

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/error.h"
-#include "tests/train/scratch_folder.h"
+#include "tests/files/scratch_folder.h"
 
 namespace zinc::apps {
 namespace launch_grammar_test {
@@ -15,11 +15,11 @@ const std::vector<HostSlots> kHosts = {
     {"one", {0, 1, 2, 3}}, {"two", {0, 1, 2, 3}}, {"three", {0}}};
 
 std::string problem_of(const std::string& hostfile) {
-  return train::message_of<ConfigError>([&] { parse_hostfile(hostfile, "hosts"); });
+  return files::message_of<ConfigError>([&] { parse_hostfile(hostfile, "hosts"); });
 }
 
 std::string problem_of(const HostSelection& selection) {
-  return train::message_of<ConfigError>([&] { select_slots(kHosts, selection); });
+  return files::message_of<ConfigError>([&] { select_slots(kHosts, selection); });
 }
 
 TEST(Hostfile, NamesHostsInOrder) {
@@ -104,7 +104,7 @@ TEST(Selection, WithoutAHostfileThereIsThisMachine) {
   EXPECT_EQ(local_slots({.include = "localhost:0,5"}, 2), local({0, 5}));
   EXPECT_EQ(local_slots({.exclude = "localhost:0"}, 3), local({1, 2}));
   const auto problem = [](const HostSelection& selection) {
-    return train::message_of<ConfigError>([&] { local_slots(selection, 2); });
+    return files::message_of<ConfigError>([&] { local_slots(selection, 2); });
   };
   EXPECT_THAT(problem({.num_nodes = 2}), HasSubstr("needs a hostfile"));
   EXPECT_THAT(problem({.include = "worker:0"}), HasSubstr("there is no host 'worker'"));

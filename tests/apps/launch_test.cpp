@@ -276,7 +276,7 @@ TEST_F(Disagreement, ModelIsNamed) {
 }
 
 TEST_F(Disagreement, DataIsNamed) {
-  std::string text = train::read_whole_file(folder_ / "text.txt");
+  std::string text = files::read_whole_file(folder_ / "text.txt");
   text[2000] = text[2000] == 'x' ? 'y' : 'x';
   expect({"--data", folder_.write("other.txt", text)}, "data");
 }

@@ -9,16 +9,16 @@
 #include <vector>
 
 #include "core/exit_codes.h"
+#include "files/file_descriptor.h"
+#include "files/json/parser.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
-#include "train/files/file_descriptor.h"
-#include "train/json/parser.h"
 
 namespace zinc::apps {
 namespace mesh_test {
 
+using files::read_whole_file;
 using testing::HasSubstr;
-using train::read_whole_file;
 
 std::string config_of(int tensor, int64_t accumulation, int sequence = 1, int pipe = 1,
                       const std::string& more = "") {
@@ -37,7 +37,7 @@ std::vector<double> losses_of(const std::string& run) {
   const std::string lines = read_whole_file(run + "/metrics.jsonl");
   for (size_t begin = 0, end = 0; (end = lines.find('\n', begin)) != std::string::npos;
        begin = end + 1) {
-    const auto line = train::json::parse(lines.substr(begin, end - begin), "metrics.jsonl");
+    const auto line = files::json::parse(lines.substr(begin, end - begin), "metrics.jsonl");
     for (const char* key : {"loss", "grad_norm", "val_loss", "tokens"}) {
       if (const auto* value = line.find(key)) losses.push_back(value->as_double());
     }

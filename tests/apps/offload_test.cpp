@@ -37,7 +37,7 @@ std::string nvme_in(const std::string& path) {
 std::string weights_of(const TrainingFolder& folder) {
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.out())) {
     if (entry.path().extension() == ".safetensors") {
-      return train::read_whole_file(entry.path().string());
+      return files::read_whole_file(entry.path().string());
     }
   }
   return {};
@@ -51,7 +51,7 @@ void expect_swap_figures(const Ended& ended, const TrainingFolder& folder, bool 
   says(ended.out, "swap per step and rank: ");
   says(ended.out, "GB/s (measured now in ");
   says(ended.out, " | swap ");
-  says(train::read_whole_file(folder.out() + "/metrics.jsonl"), "\"stall_seconds\"");
+  says(files::read_whole_file(folder.out() + "/metrics.jsonl"), "\"stall_seconds\"");
 }
 
 TEST(Offload, TrainedWeightsAreTheSameFile_AndSwapIsTimed) {

@@ -52,13 +52,13 @@ class PlanPage : public testing::Test {
     return plan("gpt2-124m", words).out;
   }
 
-  train::ScratchFolder folder_;
+  files::ScratchFolder folder_;
   std::string config_ =
       folder_.write("<img src=x onerror=\"document.body.dataset.bad=1\">.json", kStage3);
 };
 
 TEST(Plan, PresetsOfEveryFamily_OnOneToManyRanks) {
-  const train::ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string config = folder.write("ds.json", std::string(kStage3));
   for (const char* model : {"roberta-base", "flan-t5-xxl", "bloomz-7b1", "chatglm3-6b",
                             "mistral-7b", "qwen2-7b", "qwen3-8b"}) {
@@ -72,7 +72,7 @@ TEST(Plan, PresetsOfEveryFamily_OnOneToManyRanks) {
 }
 
 TEST_F(PlanPage, HasItsProgramInIt_AndNoMarkupOfNames) {
-  const std::string page = train::read_whole_file(page_of());
+  const std::string page = files::read_whole_file(page_of());
   EXPECT_THAT(page, AllOf(HasSubstr("\"event\":\"use of transformer.h.11.ln_1.weight\""),
                           HasSubstr("\"stream\":\"gather\""), HasSubstr("\\u003cimg src=x"),
                           Not(HasSubstr("<img"))));
@@ -106,7 +106,7 @@ class PlanPageSlow : public PlanPage {
   Drawing open(const std::string& page, const std::string& view = {}, const std::string& act = {}) {
     std::string path = page;
     if (!act.empty()) {
-      std::string text = train::read_whole_file(page);
+      std::string text = files::read_whole_file(page);
       const size_t end = text.rfind("</body>");
       text.insert(end, "<script>" + act + "</script>");
       path = folder_.write("act.html", text);
@@ -182,7 +182,7 @@ TEST_F(PlanPageSlow, AProgramOfAHundredThousandOps_Draws) {
           "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false,
           "hidden_act": "silu"})");
   const std::string page = page_of({"--without", "keep_resident", "--without", "prefetch"}, model);
-  EXPECT_GT(count(train::read_whole_file(page), "\"added\":\""), 100'000);
+  EXPECT_GT(count(files::read_whole_file(page), "\"added\":\""), 100'000);
   EXPECT_GT(open(page)["boxes"], 500);
   EXPECT_GT(open(page, "axis=time")["boxes"], 500);
 }

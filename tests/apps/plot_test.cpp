@@ -40,19 +40,19 @@ TEST(Plot, OfTrainedRuns_IsAPage) {
       run_zinc({"plot", folder.out(), folder / "other", "--html", folder / "page.html"});
   ASSERT_EQ(ended.exit_code, kDone) << to_string(ended);
   EXPECT_THAT(ended.out, HasSubstr("page.html: 2 runs"));
-  const std::string page = train::read_whole_file(folder / "page.html");
+  const std::string page = files::read_whole_file(folder / "page.html");
   EXPECT_THAT(
       page, AllOf(HasSubstr("\"val_loss\":[[2,"), HasSubstr("memory/device/parameters"),
                   HasSubstr("\"reload_seconds\":0"), HasSubstr("train_micro_batch_size_per_gpu")));
 }
 
 TEST(Plot, Follow_WritesThePageAnewUntilASignal) {
-  const train::ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string path = folder.write("metrics.jsonl", metrics(1, 3));
   CommandProcess process(
       {"plot", folder.path(), "--html", folder / "page.html", "--follow", "--every", "1"});
   ASSERT_TRUE(process.wait_for_output("writing it anew every 1 s"));
-  const auto page = [&] { return train::read_whole_file(folder / "page.html"); };
+  const auto page = [&] { return files::read_whole_file(folder / "page.html"); };
   EXPECT_THAT(page(), AllOf(HasSubstr("\"reload_seconds\":1"), HasSubstr("\"steps\":3,")));
   folder.write("metrics.jsonl", metrics(1, 7));
   await([&] { return page().find("\"steps\":7,") != std::string::npos; });
@@ -63,7 +63,7 @@ TEST(Plot, Follow_WritesThePageAnewUntilASignal) {
 }
 
 TEST(Plot, WhatIsNoRun_IsNamed) {
-  const train::ScratchFolder folder;
+  const files::ScratchFolder folder;
   const Ended ended = run_zinc({"plot", folder.path(), "--html", folder / "page.html"});
   EXPECT_EQ(ended.exit_code, kBadData) << to_string(ended);
   EXPECT_THAT(ended.err, HasSubstr("is no folder of a run with a metrics.jsonl"));
@@ -85,7 +85,7 @@ class PlotSlow : public testing::Test {
     EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
     return "file://" + (folder_ / "page.html");
   }
-  train::ScratchFolder folder_;
+  files::ScratchFolder folder_;
 };
 
 TEST_F(PlotSlow, ABrowserDraws_AndSwitchesAxes) {

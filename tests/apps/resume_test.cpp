@@ -29,23 +29,23 @@
 
 #include "core/crc32c.h"
 #include "core/exit_codes.h"
+#include "files/file_descriptor.h"
+#include "files/json/parser.h"
+#include "files/json/writer.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
 #include "tests/train/event_file.h"
-#include "train/files/file_descriptor.h"
-#include "train/json/parser.h"
-#include "train/json/writer.h"
 #include "train/trace/trace_summary.h"
 
 namespace zinc::apps {
 namespace resume_test {
 
+using files::read_whole_file;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-using train::read_whole_file;
 
 constexpr int64_t kSteps = 60;
 
@@ -87,12 +87,12 @@ class Resume : public testing::Test {
     const std::string lines = read_whole_file(folder_ / out + "/metrics.jsonl");
     for (size_t begin = 0, end = 0; (end = lines.find('\n', begin)) != std::string::npos;
          begin = end + 1) {
-      const auto line = train::json::parse(lines.substr(begin, end - begin), "metrics.jsonl");
+      const auto line = files::json::parse(lines.substr(begin, end - begin), "metrics.jsonl");
       for (const char* key : {"step", "loss", "lr", "grad_norm", "loss_scale", "skipped"}) {
         const auto* value = line.find(key);  // none of a step 0
-        text += key + (" " + (value != nullptr ? train::json::write(*value) : "")) + ' ';
+        text += key + (" " + (value != nullptr ? files::json::write(*value) : "")) + ' ';
       }
-      if (const auto* val = line.find("val_loss")) text += train::json::write(*val);
+      if (const auto* val = line.find("val_loss")) text += files::json::write(*val);
       text += '\n';
     }
     const std::string weights = read_whole_file(folder_ / out + "/final/model.safetensors");
@@ -188,7 +188,7 @@ class FolderWatch {
   }
 
  private:
-  train::FileDescriptor fd_;
+  files::FileDescriptor fd_;
 };
 
 TEST_F(Resume, AfterKillsAtRandom_HasTheBitsOfARunThatWasNotKilled) {
@@ -326,7 +326,7 @@ TEST_F(Resume, KeepsTheNewest_AndSavesByTheClock) {
   folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2, "zinc": {"checkpoint":
                 {"every": 4, "keep": 2, "minutes": 1e-9}}})");
   ASSERT_EQ(run_zinc(folder_.train({"--steps", "9"})).exit_code, 0);
-  EXPECT_THAT(train::names_in(folder_.out() + "/checkpoints"),
+  EXPECT_THAT(files::names_in(folder_.out() + "/checkpoints"),
               ElementsAre("step-000008", "step-000009"));
 }
 
@@ -371,7 +371,7 @@ TEST_F(Resume, OtherBatches_GoOnAtTheNextSampleAndEndWithTheEpoch) {
   const auto last_step = [&](const std::string& out) {
     const std::string lines = read_whole_file(folder_ / out + "/metrics.jsonl");
     const size_t begin = lines.rfind('\n', lines.size() - 2);
-    return train::json::parse(lines.substr(begin == std::string::npos ? 0 : begin + 1), "a line")
+    return files::json::parse(lines.substr(begin == std::string::npos ? 0 : begin + 1), "a line")
         .at("step")
         .as_int64();
   };
@@ -391,11 +391,11 @@ TEST_F(Resume, OtherBatches_GoOnAtTheNextSampleAndEndWithTheEpoch) {
 // A run goes on from another's checkpoint in a folder of its own.
 TEST_F(Resume, FromAnotherRun_LeavesThatAsItWas) {
   ASSERT_EQ(run_zinc(train("whole")).exit_code, 0);
-  const auto names = train::names_in(folder_ / "whole/checkpoints");
+  const auto names = files::names_in(folder_ / "whole/checkpoints");
   const Ended ended =
       run_zinc(train("branch", {"--resume", folder_ / "whole/checkpoints/step-000055"}));
   ASSERT_EQ(ended.exit_code, 0) << to_string(ended);
-  EXPECT_EQ(train::names_in(folder_ / "whole/checkpoints"), names);
+  EXPECT_EQ(files::names_in(folder_ / "whole/checkpoints"), names);
   EXPECT_EQ(read_whole_file(folder_ / "branch/final/model.safetensors"),
             read_whole_file(folder_ / "whole/final/model.safetensors"));
 }
@@ -437,7 +437,7 @@ TEST_F(Resume, ACheckpointThatCannotBeSaved_IsANote_OrTheEnd) {
   EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
   EXPECT_THAT(ended.out, HasSubstr("note: no checkpoint: "));
   EXPECT_TRUE(std::filesystem::exists(folder_ / "a/final/model.safetensors"));
-  EXPECT_THAT(train::names_in(folder_ / "a/checkpoints"), IsEmpty());
+  EXPECT_THAT(files::names_in(folder_ / "a/checkpoints"), IsEmpty());
   folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2,
                                "zinc": {"checkpoint": {"required": true}}})");
   const Ended required = run_zinc(train("b", {"--steps", "10"}), small);
@@ -468,7 +468,7 @@ using Curve = std::vector<std::pair<int64_t, float>>;  // step and value
 // The curves as TensorBoard shows them: of all files, and without what a restart takes back.
 std::map<std::string, Curve> tensorboard_curves(const std::string& folder) {
   std::map<double, std::vector<train::Event>> files;  // by when they begin
-  for (const std::string& name : train::names_in(folder)) {
+  for (const std::string& name : files::names_in(folder)) {
     if (!name.starts_with("events.out.tfevents.")) continue;
     std::vector<train::Event> events = train::read_events(folder + '/' + name);
     files[events.at(0).wall_time] = std::move(events);
@@ -536,7 +536,7 @@ TEST_F(Resume, AfterKills_FiguresOfEveryKindAreThoseOfTheWholeRun) {
   const auto curves = tensorboard_curves(folder_ / "whole");
   EXPECT_EQ(curves.at("Train/Samples/train_loss").size(), static_cast<size_t>(kSteps));
   EXPECT_EQ(tensorboard_curves(folder_ / "killed"), curves);
-  for (const std::string& name : train::names_in(folder_ / "whole/csv")) {
+  for (const std::string& name : files::names_in(folder_ / "whole/csv")) {
     if (name.find("tokens_per_second") != std::string::npos) continue;
     EXPECT_EQ(read_whole_file(folder_ / "killed/csv/" + name),
               read_whole_file(folder_ / "whole/csv/" + name))
@@ -585,7 +585,7 @@ TEST_F(Resume, TheVerbs_ListVerifyDiffExportAndPrune) {
     EXPECT_EQ(ended.exit_code, code) << to_string(ended);
     return ended.out;
   };
-  const auto list = train::json::parse(done({"checkpoint", "list", run, "--json"}), "list");
+  const auto list = files::json::parse(done({"checkpoint", "list", run, "--json"}), "list");
   ASSERT_EQ(list.size(), 3U);
   EXPECT_EQ(list.at(0).at("step").as_int64(), 15);
   EXPECT_THAT(done({"checkpoint", "verify", run}), HasSubstr("every byte is as written"));
@@ -601,7 +601,7 @@ TEST_F(Resume, TheVerbs_ListVerifyDiffExportAndPrune) {
   const auto json_of = [&](std::vector<std::string> words, ExitCode code = kDone) {
     words.insert(words.begin(), "checkpoint");
     words.emplace_back("--json");
-    return train::json::parse(done(words, code), words[1]);
+    return files::json::parse(done(words, code), words[1]);
   };
   EXPECT_TRUE(json_of({"verify", run}).at(2).at("whole").as_bool());
   EXPECT_TRUE(json_of({"diff", newest, newest}).at("equal").as_bool());
@@ -611,7 +611,7 @@ TEST_F(Resume, TheVerbs_ListVerifyDiffExportAndPrune) {
   EXPECT_EQ(json_of({"prune", run, "--keep", "2"}).at("deleted").at(0).as_string(),
             run + "/checkpoints/step-000005");
   done({"checkpoint", "prune", run, "--keep", "1"});
-  EXPECT_THAT(train::names_in(run + "/checkpoints"), ElementsAre("step-000015"));
+  EXPECT_THAT(files::names_in(run + "/checkpoints"), ElementsAre("step-000015"));
   const auto converted = json_of({"convert", "tests/reference/deepspeed/stage2",
                                   folder_ / "converted", "--from", "deepspeed"});
   EXPECT_EQ(converted.at("to").as_string(), folder_ / "converted/step-000003");

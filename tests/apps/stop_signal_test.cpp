@@ -22,9 +22,9 @@
 namespace zinc::apps {
 namespace stop_signal_test {
 
+using files::read_whole_file;
 using testing::HasSubstr;
 using testing::IsEmpty;
-using train::read_whole_file;
 
 // Far more steps than a test has time for.
 const std::vector<std::string> kLong = {"--steps", "1000000"};

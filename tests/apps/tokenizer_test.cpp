@@ -8,11 +8,11 @@
 
 #include "core/error.h"
 #include "core/exit_codes.h"
+#include "files/input_file.h"
+#include "files/json/parser.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
 #include "tests/core/await.h"
-#include "train/files/input_file.h"
-#include "train/json/parser.h"
 
 namespace zinc::apps {
 namespace tokenizer_test {
@@ -28,13 +28,13 @@ TEST(Tokenize, EncodeAndDecode_AreInverse) {
   const Ended decoded =
       run_zinc({"tokenize", "decode", "--tokenizer", kTokenizer, "--text", encoded.out});
   EXPECT_EQ(decoded.out, "In the") << to_string(decoded);
-  const train::ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string lines = folder.write("lines", "\"a\\nb\"\n\"\"\n");
   const Ended many =
       run_zinc({"tokenize", "encode", "--tokenizer", kTokenizer, "--json-lines", lines});
   ASSERT_EQ(many.exit_code, kDone) << to_string(many);
-  const train::json::Value first =
-      train::json::parse(many.out.substr(0, many.out.find('\n')), "ids");
+  const files::json::Value first =
+      files::json::parse(many.out.substr(0, many.out.find('\n')), "ids");
   EXPECT_GT(first.as_array().size(), 1U) << many.out;
   const std::string ids = folder.write("ids", many.out);
   EXPECT_EQ(run_zinc({"tokenize", "decode", "--tokenizer", kTokenizer, "--json-lines", ids}).out,
@@ -42,13 +42,13 @@ TEST(Tokenize, EncodeAndDecode_AreInverse) {
 }
 
 TEST(Tokenize, Bench_EncodesEachText) {
-  const train::ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string path = folder.write("text", "In the\n\nIn the\n");
   const auto tokens = [&](const std::vector<std::string>& more) {
     std::vector<std::string> words{"tokenize", "bench", "--tokenizer", kTokenizer, path, "--json"};
     words.insert(words.end(), more.begin(), more.end());
     const Ended ended = run_zinc(words);
-    const train::json::Value figures = train::json::parse(ended.out, to_string(ended));
+    const files::json::Value figures = files::json::parse(ended.out, to_string(ended));
     EXPECT_EQ(figures.at("bytes").as_int64(), 15);
     EXPECT_GT(figures.at("bytes_per_second").as_double(), 0.0);
     return figures.at("tokens").as_int64();
@@ -87,44 +87,44 @@ TEST(Tokenize, FromTextToTokenFilesToARunOfSeveralRanks) {
                                     "line",     "--shard-mib", "1",           "--json"};
   };
   CommandProcess killed(prepare(tokens));
-  await([&] { return !killed.is_running() || train::file_exists(tokens + "/tokens_000001.idx"); });
+  await([&] { return !killed.is_running() || files::file_exists(tokens + "/tokens_000001.idx"); });
   killed.send(SIGKILL);
   killed.finish();
   const Ended resumed = run_zinc(prepare(tokens)), whole = run_zinc(prepare(folder / "whole"));
   ASSERT_EQ(resumed.exit_code, kDone) << to_string(resumed);
-  const train::json::Value a = train::json::parse(resumed.out, "resumed"),
-                           b = train::json::parse(whole.out, "whole");
+  const files::json::Value a = files::json::parse(resumed.out, "resumed"),
+                           b = files::json::parse(whole.out, "whole");
   EXPECT_EQ(a.at("shards").as_int64(), 12);
   EXPECT_GE(a.at("kept_shards").as_int64(), 2);
   EXPECT_EQ(a.at("tokens").as_int64(), b.at("tokens").as_int64());
-  EXPECT_EQ(train::names_in(tokens), train::names_in(folder / "whole"));
-  for (const std::string& name : train::names_in(tokens)) {
-    EXPECT_EQ(train::read_whole_file(tokens + '/' + name),
-              train::read_whole_file(folder / "whole/" + name))
+  EXPECT_EQ(files::names_in(tokens), files::names_in(folder / "whole"));
+  for (const std::string& name : files::names_in(tokens)) {
+    EXPECT_EQ(files::read_whole_file(tokens + '/' + name),
+              files::read_whole_file(folder / "whole/" + name))
         << name;
   }
 
   if (!have_mpirun()) GTEST_SKIP() << "this machine has no mpirun";
-  std::string model = train::read_whole_file(folder / "model.json");
+  std::string model = files::read_whole_file(folder / "model.json");
   model.replace(model.find("256"), 3, "280");
   folder.write("model.json", model);
   const Ended run = run_zinc(
       folder.train({"--tokenizer", bpe, "--data", tokens + "/tokens_000000.bin"}), {.ranks = 2});
   ASSERT_EQ(run.exit_code, kDone) << to_string(run);
   EXPECT_THAT(run.out, HasSubstr("tokenizer.json, 280 tokens"));
-  EXPECT_EQ(train::read_whole_file(folder.out() + "/final/tokenizer.json"),
-            train::read_whole_file(bpe + "/tokenizer.json"));
+  EXPECT_EQ(files::read_whole_file(folder.out() + "/final/tokenizer.json"),
+            files::read_whole_file(bpe + "/tokenizer.json"));
 }
 
 TEST(RunWithTokenizer, SavesItAndSpeaksText) {
   const TrainingFolder folder;
-  const std::string tokenizer = train::read_whole_file(kTokenizer);
+  const std::string tokenizer = files::read_whole_file(kTokenizer);
   folder.write("tokenizer.json", tokenizer);
   const Ended first = run_zinc(folder.train({"--tokenizer", folder / "tokenizer.json"}));
   ASSERT_EQ(first.exit_code, kDone) << to_string(first);
   EXPECT_THAT(first.out, HasSubstr("the model's vocabulary is replaced by 420"));
   EXPECT_THAT(first.out, HasSubstr("sample:"));
-  EXPECT_EQ(train::read_whole_file(folder.out() + "/final/tokenizer.json"), tokenizer);
+  EXPECT_EQ(files::read_whole_file(folder.out() + "/final/tokenizer.json"), tokenizer);
   // What was saved brings its tokenizer.
   const Ended text = run_zinc({"generate", "--model", folder.out() + "/final", "--prompt", "In the",
                                "--tokens", "4", "--seed", "3"});
@@ -133,7 +133,7 @@ TEST(RunWithTokenizer, SavesItAndSpeaksText) {
   const Ended again = run_zinc(folder.train({"--model", folder.out() + "/final", "--init",
                                              folder.out() + "/final", "--out", folder / "second"}));
   ASSERT_EQ(again.exit_code, kDone) << to_string(again);
-  EXPECT_EQ(train::read_whole_file(folder / "second/final/tokenizer.json"), tokenizer);
+  EXPECT_EQ(files::read_whole_file(folder / "second/final/tokenizer.json"), tokenizer);
 }
 
 }  // namespace tokenizer_test

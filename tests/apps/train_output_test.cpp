@@ -9,18 +9,18 @@
 #include "apps/console.h"
 #include "core/cuda_backend.h"
 #include "core/error.h"
+#include "files/json/parser.h"
 #include "kernels/attention_library.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
 #include "tests/train/event_file.h"
-#include "train/json/parser.h"
 
 namespace zinc::apps {
 namespace train_output_test {
 
 struct Output {
   std::vector<std::string> times;  // lines of stdout
-  std::vector<train::json::Value> metrics;
+  std::vector<files::json::Value> metrics;
 };
 
 Output train(const std::string& members) {
@@ -34,9 +34,9 @@ Output train(const std::string& members) {
   for (std::string line; std::getline(text, line);) {
     if (line.starts_with("time (ms) | ")) output.times.push_back(line);
   }
-  std::istringstream figures(train::read_whole_file(folder.out() + "/metrics.jsonl"));
+  std::istringstream figures(files::read_whole_file(folder.out() + "/metrics.jsonl"));
   for (std::string line; std::getline(figures, line);) {
-    output.metrics.push_back(train::json::parse(line, "metrics.jsonl"));
+    output.metrics.push_back(files::json::parse(line, "metrics.jsonl"));
   }
   return output;
 }
@@ -53,7 +53,7 @@ TEST(Monitors, TheWandbBlock_LeavesAnOfflineRun) {
     if (path.ends_with(".wandb")) file = path;
   }
   EXPECT_TRUE(file.starts_with("run/wandb/offline-run-")) << file;
-  const std::string bytes = train::read_whole_file(folder / file);
+  const std::string bytes = files::read_whole_file(folder / file);
   EXPECT_TRUE(bytes.starts_with(":W&B"));
   for (const char* part : {"words", "us", "Train/Samples/train_loss", "Validation/Samples/val_loss",
                            "train_micro_batch_size_per_gpu"}) {
@@ -65,7 +65,7 @@ TEST(Sample, IsKeptInTheRunsFolder) {
   const TrainingFolder folder;
   const Ended ended = run_zinc(folder.train({"--sample-prompt", "In the"}));
   ASSERT_EQ(ended.exit_code, 0) << to_string(ended);
-  const std::string sample = train::read_whole_file(folder.out() + "/samples.txt");
+  const std::string sample = files::read_whole_file(folder.out() + "/samples.txt");
   EXPECT_TRUE(sample.starts_with("--- step 2\nIn the")) << sample;
   EXPECT_GT(sample.size(), 17U);
 }
@@ -77,7 +77,7 @@ TEST(Sample, ComesEverySoManySteps_OfEachPrompt_AndStaysWhereARunGoesOn) {
                                             "--sample-prompt", "the", "--resume",        "auto"};
   const auto samples = [&] {
     std::vector<std::string> begins;
-    std::istringstream text(train::read_whole_file(folder.out() + "/samples.txt"));
+    std::istringstream text(files::read_whole_file(folder.out() + "/samples.txt"));
     for (std::string line, next; std::getline(text, line);) {
       if (!line.starts_with("--- step ")) continue;
       std::getline(text, next);
@@ -89,20 +89,20 @@ TEST(Sample, ComesEverySoManySteps_OfEachPrompt_AndStaysWhereARunGoesOn) {
   const std::vector<std::string> all = {"--- step 2: And", "--- step 2: the", "--- step 4: And",
                                         "--- step 4: the", "--- step 5: And", "--- step 5: the"};
   EXPECT_EQ(samples(), all);
-  const std::string whole = train::read_whole_file(folder.out() + "/samples.txt");
+  const std::string whole = files::read_whole_file(folder.out() + "/samples.txt");
   // From step 3 on once more.
   for (const char* later : {"/checkpoints/step-000004", "/checkpoints/step-000005"}) {
     std::filesystem::remove_all(folder.out() + later);
   }
   ASSERT_EQ(run_zinc(folder.train(options)).exit_code, 0);
-  EXPECT_EQ(train::read_whole_file(folder.out() + "/samples.txt"), whole);
+  EXPECT_EQ(files::read_whole_file(folder.out() + "/samples.txt"), whole);
   // From its end, and from a step whose sample a signal has ended.
   ASSERT_EQ(run_zinc(folder.train(options)).exit_code, 0);
-  EXPECT_EQ(train::read_whole_file(folder.out() + "/samples.txt"), whole);
+  EXPECT_EQ(files::read_whole_file(folder.out() + "/samples.txt"), whole);
   std::filesystem::remove_all(folder.out() + "/checkpoints/step-000005");
   folder.write("run/samples.txt", whole.substr(0, whole.find("--- step 4")));
   ASSERT_EQ(run_zinc(folder.train(options)).exit_code, 0);
-  EXPECT_EQ(train::read_whole_file(folder.out() + "/samples.txt"), whole);
+  EXPECT_EQ(files::read_whole_file(folder.out() + "/samples.txt"), whole);
 }
 
 TEST(TensorBoard, HasSamplesAndHistogramsOfTheWeights) {
@@ -112,7 +112,7 @@ TEST(TensorBoard, HasSamplesAndHistogramsOfTheWeights) {
                 .exit_code,
             0);
   std::vector<std::string> histograms, samples;
-  for (const std::string& name : train::names_in(folder.out())) {
+  for (const std::string& name : files::names_in(folder.out())) {
     if (!name.starts_with("events.out.")) continue;
     for (const train::Event& event : train::read_events(folder.out() + '/' + name)) {
       if (event.count > 0.0) histograms.push_back(str(event.tag, " ", event.step));

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/train/scratch_folder.h"
+#include "tests/files/scratch_folder.h"
 
 namespace zinc::apps {
 
@@ -17,7 +17,7 @@ inline constexpr std::string_view kTinyConfig =
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "steps_per_print": 1})";
 
 // ds.json, model.json and text.txt (4000 bytes).
-class TrainingFolder : public train::ScratchFolder {
+class TrainingFolder : public files::ScratchFolder {
  public:
   TrainingFolder();
 

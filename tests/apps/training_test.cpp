@@ -12,18 +12,18 @@
 #include <string>
 #include <vector>
 
+#include "files/json/parser.h"
 #include "tests/apps/command_process.h"
 #include "tests/apps/training_folder.h"
-#include "train/json/parser.h"
 
 namespace zinc::apps {
 namespace training_test {
 
+using files::read_whole_file;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
-using train::read_whole_file;
 
 class Training : public testing::Test {
  protected:
@@ -41,11 +41,11 @@ class Training : public testing::Test {
     return ended;
   }
 
-  std::vector<train::json::Value> metrics() const {
-    std::vector<train::json::Value> lines;
+  std::vector<files::json::Value> metrics() const {
+    std::vector<files::json::Value> lines;
     std::istringstream text(read_whole_file(folder_.out() + "/metrics.jsonl"));
     for (std::string line; std::getline(text, line);) {
-      lines.push_back(train::json::parse(line, "metrics.jsonl"));
+      lines.push_back(files::json::parse(line, "metrics.jsonl"));
     }
     return lines;
   }
@@ -98,7 +98,7 @@ TEST_F(Training, TheFlagsOfTransformers_MeanTheSame) {
   EXPECT_THAT(evaluated(), ElementsAre(0, 2, 4));
   EXPECT_EQ(metrics().front().find("loss"), nullptr);
   EXPECT_THAT(read_whole_file(folder_.out() + "/metrics.csv"), HasSubstr("\n0,,,,,,,,,,,,"));
-  EXPECT_THAT(train::names_in(folder_.out() + "/checkpoints"),
+  EXPECT_THAT(files::names_in(folder_.out() + "/checkpoints"),
               ElementsAre("step-000003", "step-000004"));
 }
 
@@ -139,7 +139,7 @@ TEST_F(Training, TheBestModelIsLoadedAtTheEnd_AndARunWithoutABetterOneStops) {
   EXPECT_EQ(metrics().size(), 8U);
   EXPECT_EQ(weights("final"), weights("step-000002"));
   EXPECT_NE(weights("final"), weights("step-000006"));
-  const auto best = train::json::parse_file(folder_.out() + "/best.json");
+  const auto best = files::json::parse_file(folder_.out() + "/best.json");
   EXPECT_EQ(best.at("step").as_int64(), 2);
   EXPECT_EQ(best.at("metric").as_string(), "loss");
 }

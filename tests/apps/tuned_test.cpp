@@ -35,7 +35,7 @@ class Tuned : public testing::Test {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return run(folder_.train(arguments));
   }
-  std::string file(const std::string& name) { return train::read_whole_file(folder_ / name); }
+  std::string file(const std::string& name) { return files::read_whole_file(folder_ / name); }
 
   TrainingFolder folder_;
   std::string base_;

@@ -15,7 +15,7 @@
 #include "bench/kernel_report.h"
 #include "bench/roofline.h"
 #include "core/error.h"
-#include "train/files/atomic_file.h"
+#include "files/atomic_file.h"
 
 namespace zinc::bench {
 namespace kernel_lab_test {
@@ -86,7 +86,7 @@ TEST(KernelReport, Json_IsReadAsItWasWritten) {
   report.results[1].deviation.relative_l2 = std::numeric_limits<double>::quiet_NaN();
   const auto path =
       std::filesystem::temp_directory_path() / str("zinc_kernel_report_", ::getpid(), ".json");
-  train::write_file_atomically(path.string(), json_of(report));
+  files::write_file_atomically(path.string(), json_of(report));
   const KernelReport again = read_kernel_report(path.string());
   std::filesystem::remove(path);
   EXPECT_EQ(json_of(again), json_of(report));
@@ -230,7 +230,7 @@ class ImportedBaselines : public testing::Test {
  protected:
   ~ImportedBaselines() override { std::filesystem::remove(path_); }
   Baselines read(const std::string& text) {
-    train::write_file_atomically(path_.string(), text);
+    files::write_file_atomically(path_.string(), text);
     return read_baselines(path_.string());
   }
   std::string error_of(const std::string& text) {

@@ -7,7 +7,7 @@ namespace zinc::bench {
 namespace measure_hardware_cuda_test {
 
 TEST(MeasureHardware, OfAGpu_HasEveryKeyAndItsHost) {
-  const train::Hardware hardware = measured_in_small({.kind = DeviceKind::cuda});
+  const plan::Hardware hardware = measured_in_small({.kind = DeviceKind::cuda});
   EXPECT_EQ(hardware.device, DeviceKind::cuda);
   EXPECT_EQ(hardware.threads, 0);
   EXPECT_EQ(hardware.host->threads, 1);

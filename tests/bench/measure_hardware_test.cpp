@@ -10,7 +10,7 @@ namespace zinc::bench {
 namespace measure_hardware_test {
 
 TEST(MeasureHardware, OfACpu_HasEveryKeyAndTheCopiesBetweenItsArenas) {
-  const train::Hardware hardware = measured_in_small(kCpu);
+  const plan::Hardware hardware = measured_in_small(kCpu);
   EXPECT_EQ(hardware.device, DeviceKind::cpu);
   EXPECT_EQ(hardware.threads, 1);
   EXPECT_EQ(hardware.host->update_bytes_per_second, 0.0);  // the host computes as the device does
@@ -24,7 +24,7 @@ TEST(HostRates, CopyTwiceAsLargeTakesNoLessTime) {
   const auto rate = [&](int64_t bytes) {
     double highest = 0.0;
     for (int i = 0; i < 10; ++i) {
-      const train::HostRates rates = measure_host_rates(context, {.bytes = bytes, .seconds = 0.0});
+      const plan::HostRates rates = measure_host_rates(context, {.bytes = bytes, .seconds = 0.0});
       highest = std::max(highest, rates.to_host_bytes_per_second);
     }
     return highest;

@@ -9,14 +9,14 @@
 #include "bench/host_rates.h"
 #include "bench/measure_hardware.h"
 #include "comm/local/local.h"
-#include "train/json/parser.h"
-#include "train/plan/hardware.h"
+#include "files/json/parser.h"
+#include "plan/hardware.h"
 
 namespace zinc::bench {
 
 // Measured by one rank, written and read back.
-inline train::Hardware measured_in_small(Device device) {
-  train::Hardware hardware;
+inline plan::Hardware measured_in_small(Device device) {
+  plan::Hardware hardware;
   comm::run_local_ranks(1, {.device = device, .num_threads = 1}, [&](comm::World& world) {
     const std::vector<CeilingFigure> ceilings{
         {.name = "stream read 1 write 0 update 0", .unit = "GB/s", .median = 1.0, .best = 2.0},
@@ -34,8 +34,8 @@ inline train::Hardware measured_in_small(Device device) {
     EXPECT_GT(rate, 0.0);
     EXPECT_TRUE(std::isfinite(rate));
   }
-  const std::string text = train::json_of(hardware);
-  EXPECT_EQ(train::json_of(train::parse_hardware(train::json::parse(text, "hardware.json"))), text);
+  const std::string text = plan::json_of(hardware);
+  EXPECT_EQ(plan::json_of(plan::parse_hardware(files::json::parse(text, "hardware.json"))), text);
   return hardware;
 }
 

@@ -16,14 +16,14 @@
 #include "comm/nccl/nccl_communicator.h"
 #include "core/cuda_backend.h"
 #include "core/error.h"
+#include "hub/adapter.h"
+#include "hub/model.h"
 #include "kernels/gemm_choice.h"
+#include "plan/plan.h"
 #include "tests/equivalence/gpu_schedules.h"
 #include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
-#include "train/adapter.h"
 #include "train/checkpoint/save_checkpoint.h"
-#include "train/model.h"
-#include "train/plan/plan.h"
 #include "train/trainer.h"
 #include "zero/engine.h"
 #if defined(ZINC_CUDA_EMULATED)
@@ -248,10 +248,10 @@ TEST(Gpu, WaitsForOneStreamLeftOut_ShowAsWrongBits) {
 
 constexpr int64_t kSeq = 24;
 
-class Tokens final : public train::Dataset {
+class Tokens final : public data::Dataset {
  public:
   int64_t num_samples() const override { return 64; }
-  void read(int64_t index, train::Sample& sample) const override {
+  void read(int64_t index, data::Sample& sample) const override {
     for (int64_t i = 0; i < kSeq; ++i) {
       sample.tokens.push_back(static_cast<int32_t>((index * 7 + i) % 61));
       sample.labels.push_back(static_cast<int32_t>((index * 7 + i + 1) % 61));
@@ -297,7 +297,7 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     if (nccl && !comm::why_no_nccl().empty()) continue;
     if (nccl && static_cast<int>(cuda_devices().size()) < world) continue;
     shape.residual_dropout = graph_of > 1 ? 0.1 : 0.0;
-    train::ModelConfigFile model{.config = shape};
+    hub::ModelConfigFile model{.config = shape};
     if (quantized) {
       model.tuning.lora = nn::LoraOptions{.rank = 2, .targets = {"all-linear"}};
       model.tuning.quantize = BlockFormat::nf4;
@@ -319,7 +319,7 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
                                         .buffer_size = 2048,
                                         .max_in_cpu = 0};
     config.engine.aio.block_size = 4096;
-    const train::Plan plan = train::make_plan(
+    const plan::Plan plan = plan::make_plan(
         model, config,
         {.world = world, .seq = kSeq, .device = kGpu, .backend = nccl ? "nccl" : "local"});
     std::vector<MemoryReport> reports(static_cast<size_t>(world));
@@ -327,23 +327,23 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     const comm::ConnectOptions connect{
         .device = kGpu, .spread_devices = nccl, .seed = 5, .num_threads = 1};
     comm::run_local_ranks(world, connect, [&](comm::World& ranks) {
-      const auto built = train::make_model(model);
+      const auto built = hub::make_model(model);
       zero::Engine engine(*built, config.engine, ranks, {.total_steps = 2});
-      train::Loader loader(data, {.micro_batch = 2,
-                                  .seq_len = kSeq,
-                                  .seed = 5,
-                                  .rank = ranks.rank(),
-                                  .world = ranks.size()});
-      const train::EvaluationSet evaluation(data, {.batch = 2,
-                                                   .seq_len = kSeq,
-                                                   .max_samples = 4,
-                                                   .rank = ranks.rank(),
-                                                   .world = ranks.size()});
+      data::Loader loader(data, {.micro_batch = 2,
+                                 .seq_len = kSeq,
+                                 .seed = 5,
+                                 .rank = ranks.rank(),
+                                 .world = ranks.size()});
+      const data::EvaluationSet evaluation(data, {.batch = 2,
+                                                  .seq_len = kSeq,
+                                                  .max_samples = 4,
+                                                  .rank = ranks.rank(),
+                                                  .world = ranks.size()});
       const train::CheckpointSaver saver(engine, folder.path());  // its buffers
       train::Trainer trainer(engine, loader, &evaluation, {}, nullptr,
                              {.steps = 2, .save = [&](const std::string&) {
                                 engine.read_own(zero::Engine::Own::weights_and_states, {});
-                                if (quantized) train::visit_adapter(engine, {});
+                                if (quantized) hub::visit_adapter(engine, {});
                               }});
       trainer.run();
       EXPECT_EQ(engine.usage().graphs.launched, graph_of);

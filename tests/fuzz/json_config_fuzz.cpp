@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "core/error.h"
+#include "files/json/parser.h"
+#include "files/json/writer.h"
 #include "optim/factory.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
 #include "train/config/config.h"
-#include "train/json/parser.h"
-#include "train/json/writer.h"
 
 namespace {
 
@@ -23,15 +23,15 @@ void check(bool condition) {
 }
 
 void check_json(const std::string& text) {
-  zinc::train::json::Value value;
+  zinc::files::json::Value value;
   try {
-    value = zinc::train::json::parse(text, "input", zinc::train::json::ParseOptions::config());
+    value = zinc::files::json::parse(text, "input", zinc::files::json::ParseOptions::config());
   } catch (const zinc::DataError&) {
     return;
   }
   for (const int indent : {0, 2}) {
-    const std::string written = zinc::train::json::write(value, indent);
-    check(zinc::train::json::parse(written, "again") == value);
+    const std::string written = zinc::files::json::write(value, indent);
+    check(zinc::files::json::parse(written, "again") == value);
   }
 }
 

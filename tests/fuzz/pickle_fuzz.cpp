@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "core/error.h"
-#include "train/torch/pickle.h"
+#include "files/torch/pickle.h"
 
 namespace {
 
-using zinc::train::torch::Kind;
-using zinc::train::torch::TensorRecord;
-using zinc::train::torch::Value;
+using zinc::files::torch::Kind;
+using zinc::files::torch::TensorRecord;
+using zinc::files::torch::Value;
 
 void check(bool condition) {
   if (!condition) std::abort();
@@ -67,7 +67,7 @@ void visit(const Value& root) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
-    const auto document = zinc::train::torch::read_pickle(
+    const auto document = zinc::files::torch::read_pickle(
         std::string(reinterpret_cast<const char*>(data), size), "input", {.max_values = 100'000});
     visit(document->root());
   } catch (const zinc::DataError&) {

@@ -13,22 +13,22 @@
 #include <vector>
 
 #include "core/error.h"
-#include "train/examples/example_maker.h"
-#include "train/files/file_descriptor.h"
-#include "train/json/writer.h"
-#include "train/records/json_records.h"
-#include "train/records/line_records.h"
-#include "train/records/table_records.h"
+#include "data/examples/example_maker.h"
+#include "data/records/json_records.h"
+#include "data/records/line_records.h"
+#include "data/records/table_records.h"
+#include "files/file_descriptor.h"
+#include "files/json/writer.h"
 
 namespace {
 
 using zinc::DataError;
-using zinc::train::ChatFormat;
-using zinc::train::Example;
-using zinc::train::LineKind;
-using zinc::train::RawRecord;
-using zinc::train::Record;
-using zinc::train::RecordReader;
+using zinc::data::ChatFormat;
+using zinc::data::Example;
+using zinc::data::LineKind;
+using zinc::data::RawRecord;
+using zinc::data::Record;
+using zinc::data::RecordReader;
 
 constexpr int64_t kMaxTokens = 64;
 
@@ -47,7 +47,7 @@ class MemoryFile {
   std::string path() const { return "/proc/self/fd/" + std::to_string(fd_.get()); }
 
  private:
-  zinc::train::FileDescriptor fd_;
+  zinc::files::FileDescriptor fd_;
 };
 
 // Up to an end that cannot be told; records that are damaged are left out.
@@ -110,17 +110,17 @@ void check_same(const std::vector<Record>& records, const std::vector<Record>& a
 
 void check_examples(const std::vector<Record>& records) {
   if (records.empty()) return;
-  zinc::train::FieldMap fields;
+  zinc::data::FieldMap fields;
   try {
-    fields = zinc::train::find_fields(records);
+    fields = zinc::data::find_fields(records);
   } catch (const DataError&) {
     return;
   }
-  const zinc::train::ByteTokenizer bytes;
+  const zinc::text::ByteTokenizer bytes;
   for (const ChatFormat format : {ChatFormat::plain, ChatFormat::llama3, ChatFormat::chatml,
                                   ChatFormat::mistral, ChatFormat::chatglm3}) {
-    for (const auto mask : {zinc::train::Mask::prompt_tokens, zinc::train::Mask::offsets}) {
-      const zinc::train::ExampleMaker maker(
+    for (const auto mask : {zinc::data::Mask::prompt_tokens, zinc::data::Mask::offsets}) {
+      const zinc::data::ExampleMaker maker(
           &bytes, {.fields = fields, .format = format, .mask = mask, .max_tokens = kMaxTokens});
       for (const Record& record : records) {
         try {
@@ -149,25 +149,25 @@ void check_examples(const std::vector<Record>& records) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   const Open json = [](const std::string& path) {
-    return std::make_unique<zinc::train::JsonRecords>(path);
+    return std::make_unique<zinc::data::JsonRecords>(path);
   };
   const Open lines = [](const std::string& path) {
-    return std::make_unique<zinc::train::LineRecords>(path, LineKind::json);
+    return std::make_unique<zinc::data::LineRecords>(path, LineKind::json);
   };
   const Open text = [](const std::string& path) {
-    return std::make_unique<zinc::train::LineRecords>(path, LineKind::text);
+    return std::make_unique<zinc::data::LineRecords>(path, LineKind::text);
   };
   for (const Open& open : {json, lines, text}) {
     const std::vector<Record> records = read_all(bytes, open);
     std::string written;
-    for (const Record& record : records) written += zinc::train::json::write(record.fields) + '\n';
+    for (const Record& record : records) written += zinc::files::json::write(record.fields) + '\n';
     check_same(records, read_all(written, lines));
     check_same(records, read_all(written, json));
     check_examples(records);
   }
   for (const char delimiter : {',', '\t'}) {
     const Open table = [delimiter](const std::string& path) {
-      return std::make_unique<zinc::train::TableRecords>(path, delimiter);
+      return std::make_unique<zinc::data::TableRecords>(path, delimiter);
     };
     const std::vector<Record> records = read_all(bytes, table);
     if (records.empty()) continue;

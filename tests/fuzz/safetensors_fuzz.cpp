@@ -7,18 +7,18 @@
 #include <vector>
 
 #include "core/error.h"
-#include "train/safetensors/format.h"
+#include "files/safetensors/format.h"
 
 namespace {
 
-using zinc::train::SafetensorsHeader;
-using zinc::train::TensorEntry;
+using zinc::files::SafetensorsHeader;
+using zinc::files::TensorEntry;
 
 SafetensorsHeader parse(const std::string& file) {
   const auto size = static_cast<int64_t>(file.size());
   const int64_t length =
-      zinc::train::safetensors_header_length(std::as_bytes(std::span(file)), size, "input");
-  return zinc::train::parse_safetensors_header(file.substr(8, static_cast<size_t>(length)), size,
+      zinc::files::safetensors_header_length(std::as_bytes(std::span(file)), size, "input");
+  return zinc::files::parse_safetensors_header(file.substr(8, static_cast<size_t>(length)), size,
                                                "input");
 }
 
@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   int64_t end = header.data_begin;
-  std::vector<zinc::train::TensorSpec> specs;
+  std::vector<zinc::files::TensorSpec> specs;
   for (const TensorEntry& entry : header.tensors) {
     check(entry.begin == end && entry.end >= entry.begin);
     check(header.find(entry.name) == &entry);
@@ -46,9 +46,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   check(end == static_cast<int64_t>(size));
 
-  const auto layout = zinc::train::safetensors_layout(specs, header.metadata);
+  const auto layout = zinc::files::safetensors_layout(specs, header.metadata);
   const SafetensorsHeader again =
-      zinc::train::parse_safetensors_header(layout.prefix.substr(8), layout.file_bytes, "again");
+      zinc::files::parse_safetensors_header(layout.prefix.substr(8), layout.file_bytes, "again");
   check(again.metadata == header.metadata && again.tensors.size() == specs.size());
   for (const auto& spec : specs) {
     const TensorEntry* entry = again.find(spec.name);

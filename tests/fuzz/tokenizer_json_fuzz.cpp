@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/error.h"
-#include "train/json/parser.h"
-#include "train/text/json_tokenizer.h"
-#include "train/text/unicode/utf8.h"
+#include "files/json/parser.h"
+#include "files/utf8.h"
+#include "text/json_tokenizer.h"
 
 namespace {
 
@@ -17,7 +17,7 @@ void check(bool condition) {
   if (!condition) std::abort();
 }
 
-void check_text(const zinc::train::Tokenizer& tokenizer, const std::string& text) {
+void check_text(const zinc::text::Tokenizer& tokenizer, const std::string& text) {
   std::vector<int32_t> ids;
   try {
     ids = tokenizer.encode_with_specials(text);
@@ -26,13 +26,13 @@ void check_text(const zinc::train::Tokenizer& tokenizer, const std::string& text
   }
   try {
     const std::string decoded = tokenizer.decode(ids);
-    check(!zinc::train::first_invalid_utf8(std::string_view(decoded)));
+    check(!zinc::files::first_invalid_utf8(std::string_view(decoded)));
   } catch (const zinc::DataError&) {  // a special token of the template outside the vocabulary
   }
-  zinc::train::StreamingDecoder stream(tokenizer);
+  zinc::text::StreamingDecoder stream(tokenizer);
   for (const int32_t id : ids) {
     if (id >= tokenizer.vocabulary_size()) continue;
-    check(!zinc::train::first_invalid_utf8(std::string_view(stream.push(id))));
+    check(!zinc::files::first_invalid_utf8(std::string_view(stream.push(id))));
   }
 }
 
@@ -40,9 +40,9 @@ void check_text(const zinc::train::Tokenizer& tokenizer, const std::string& text
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
-  std::unique_ptr<zinc::train::JsonTokenizer> tokenizer;
+  std::unique_ptr<zinc::text::JsonTokenizer> tokenizer;
   try {
-    tokenizer = zinc::train::JsonTokenizer::parse(zinc::train::json::parse(text, "input"), "input");
+    tokenizer = zinc::text::JsonTokenizer::parse(zinc::files::json::parse(text, "input"), "input");
   } catch (const zinc::DataError&) {
     return 0;
   } catch (const zinc::ConfigError&) {

@@ -10,22 +10,22 @@
 #include <vector>
 
 #include "core/error.h"
-#include "train/files/file_descriptor.h"
-#include "train/torch/torch_file.h"
+#include "files/file_descriptor.h"
+#include "files/torch/torch_file.h"
 
 namespace {
 
-using zinc::train::torch::TensorRecord;
-using zinc::train::torch::TorchFile;
-using zinc::train::torch::ZipArchive;
-using zinc::train::torch::ZipEntry;
+using zinc::files::torch::TensorRecord;
+using zinc::files::torch::TorchFile;
+using zinc::files::torch::ZipArchive;
+using zinc::files::torch::ZipEntry;
 
 void check(bool condition) {
   if (!condition) std::abort();
 }
 
 void check_archive(const std::string& path, int64_t size) {
-  const ZipArchive archive(zinc::train::InputFile::open(path));
+  const ZipArchive archive(zinc::files::InputFile::open(path));
   for (const ZipEntry& entry : archive.entries()) {
     check(entry.begin >= 0 && entry.bytes >= 0 && entry.begin <= size);
     check(entry.bytes <= size - entry.begin);
@@ -52,7 +52,7 @@ void read_tensors(const TorchFile& file) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // The readers take a path: a file in memory, under the name that the system gives it.
-  const zinc::train::FileDescriptor fd(::memfd_create("input", MFD_CLOEXEC));
+  const zinc::files::FileDescriptor fd(::memfd_create("input", MFD_CLOEXEC));
   check(static_cast<bool>(fd));
   check(::write(fd.get(), data, size) == static_cast<ssize_t>(size));
   const std::string path = "/proc/self/fd/" + std::to_string(fd.get());

@@ -12,11 +12,11 @@
 
 #include "autograd/backward.h"
 #include "core/context.h"
-#include "tests/train/scratch_folder.h"
-#include "train/adapter.h"
-#include "train/merged_weights.h"
-#include "train/model.h"
-#include "train/safetensors/reader.h"
+#include "files/safetensors/reader.h"
+#include "hub/adapter.h"
+#include "hub/merged_weights.h"
+#include "hub/model.h"
+#include "tests/files/scratch_folder.h"
 
 namespace zinc::train {
 namespace adapter_parity_test {

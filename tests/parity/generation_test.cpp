@@ -10,10 +10,10 @@
 #include "comm/local/local.h"
 #include "core/context.h"
 #include "core/error.h"
+#include "files/json/parser.h"
+#include "generate/text_generator.h"
+#include "hub/model.h"
 #include "train/evaluation/evaluated_model.h"
-#include "train/json/parser.h"
-#include "train/model.h"
-#include "train/text_generator.h"
 
 namespace zinc {
 namespace generation_test {
@@ -22,14 +22,14 @@ using Tokens = std::vector<int32_t>;
 
 constexpr int64_t kNew = 12;
 
-const train::json::Value& stored() {
-  static const train::json::Value value = train::json::parse_file("tests/reference/generated.json");
+const files::json::Value& stored() {
+  static const files::json::Value value = files::json::parse_file("tests/reference/generated.json");
   return value;
 }
 
-Tokens tokens_of(const train::json::Value& list) {
+Tokens tokens_of(const files::json::Value& list) {
   Tokens tokens;
-  for (const train::json::Value& token : list.as_array()) {
+  for (const files::json::Value& token : list.as_array()) {
     tokens.push_back(static_cast<int32_t>(token.as_int64()));
   }
   return tokens;
@@ -38,11 +38,11 @@ Tokens tokens_of(const train::json::Value& list) {
 class Generated : public testing::TestWithParam<const char*> {
  protected:
   Generated() : reference_(stored().at("models").at(GetParam())) {
-    const train::ModelConfig config = train::read_model_config(folder()).config;
-    const train::json::Value& groups =
-        stored().at("prompts").at(std::to_string(train::vocabulary_size(config)));
-    for (const train::json::Value& group : reference_.at("groups").as_array()) {
-      for (const train::json::Value& prompt :
+    const hub::ModelConfig config = hub::read_model_config(folder()).config;
+    const files::json::Value& groups =
+        stored().at("prompts").at(std::to_string(hub::vocabulary_size(config)));
+    for (const files::json::Value& group : reference_.at("groups").as_array()) {
+      for (const files::json::Value& prompt :
            groups.at(static_cast<size_t>(group.as_int64())).as_array()) {
         prompts_.push_back(tokens_of(prompt));
       }
@@ -53,24 +53,24 @@ class Generated : public testing::TestWithParam<const char*> {
   static std::string folder() { return str("tests/reference/", GetParam()); }
 
   std::unique_ptr<nn::Model> model() const {
-    const train::ModelConfig config = train::read_model_config(folder()).config;
-    std::unique_ptr<nn::Model> model = train::make_model(config);
-    model->load(train::FolderWeights(folder(), *model, config));
+    const hub::ModelConfig config = hub::read_model_config(folder()).config;
+    std::unique_ptr<nn::Model> model = hub::make_model(config);
+    model->load(hub::FolderWeights(folder(), *model, config));
     model->eval();
     return model;
   }
 
-  void expect_texts(const std::string& key, const train::GenerateOptions& options) {
+  void expect_texts(const std::string& key, const generate::GenerateOptions& options) {
     const auto model = this->model();
-    const auto texts = train::TextGenerator(*model, prompts_, options).write();
-    const train::json::Array& expected = reference_.at(key).as_array();
+    const auto texts = generate::TextGenerator(*model, prompts_, options).write();
+    const files::json::Array& expected = reference_.at(key).as_array();
     ASSERT_EQ(texts.size(), expected.size());
     for (size_t i = 0; i < texts.size(); ++i) {
       EXPECT_EQ(texts[i][0].tokens, tokens_of(expected[i])) << key << ", prompt " << i;
     }
   }
 
-  const train::json::Value& reference_;
+  const files::json::Value& reference_;
   std::vector<Tokens> prompts_;
   Context context_{{.num_threads = 1}};
   ContextScope scope_{context_};
@@ -88,15 +88,15 @@ TEST_P(Generated, GreedyTokensWithPenalties_AreThoseOfTransformers) {
        .stop_tokens = {static_cast<int32_t>(reference_.at("stop").at(0).as_int64())}});
 }
 
-train::BeamOptions::EarlyStopping early_stopping_of(const train::json::Value* value) {
-  using Early = train::BeamOptions::EarlyStopping;
+generate::BeamOptions::EarlyStopping early_stopping_of(const files::json::Value* value) {
+  using Early = generate::BeamOptions::EarlyStopping;
   if (value == nullptr) return Early::no;
   return value->is_string() ? Early::never : Early::yes;
 }
 
-train::GenerateOptions options_of(const train::json::Value& setting, const Tokens& stop) {
+generate::GenerateOptions options_of(const files::json::Value& setting, const Tokens& stop) {
   const auto number = [&](const char* key, double missing) {
-    const train::json::Value* value = setting.find(key);
+    const files::json::Value* value = setting.find(key);
     return value == nullptr ? missing : value->as_double();
   };
   const auto beams = static_cast<int64_t>(number("num_beams", 1.0));
@@ -114,7 +114,7 @@ train::GenerateOptions options_of(const train::json::Value& setting, const Token
 // Groups of one setting side by side: 40 prompts of two lengths, or 20.
 TEST_P(Generated, Beams_AreThoseOfTransformers) {
   const auto model = this->model();
-  const train::json::Array& settings = stored().at("settings").as_array();
+  const files::json::Array& settings = stored().at("settings").as_array();
   const Tokens stop = tokens_of(reference_.at("stop"));
   constexpr size_t kGroup = 20;
   for (size_t s = 0; s < settings.size(); ++s) {
@@ -125,9 +125,10 @@ TEST_P(Generated, Beams_AreThoseOfTransformers) {
       places.push_back(i);
       prompts.push_back(prompts_[i]);
     }
-    const auto texts = train::TextGenerator(*model, prompts, options_of(settings[s], stop)).write();
+    const auto texts =
+        generate::TextGenerator(*model, prompts, options_of(settings[s], stop)).write();
     for (size_t i = 0; i < places.size(); ++i) {
-      const train::json::Array& expected = reference_.at("beams").at(places[i]).as_array();
+      const files::json::Array& expected = reference_.at("beams").at(places[i]).as_array();
       ASSERT_EQ(texts[i].size(), expected.size());
       for (size_t n = 0; n < expected.size(); ++n) {
         EXPECT_EQ(texts[i][n].tokens, tokens_of(expected[n]))
@@ -139,7 +140,7 @@ TEST_P(Generated, Beams_AreThoseOfTransformers) {
 
 // Ranks with shards of the weights write texts for prompts of their own, one rank for none.
 TEST_P(Generated, GreedyTokensOfRanks_AreThoseOfTransformers) {
-  const train::ModelConfig config = train::read_model_config(folder()).config;
+  const hub::ModelConfig config = hub::read_model_config(folder()).config;
   comm::run_local_ranks(3, {.num_threads = 1}, [&](comm::World& world) {
     train::EvaluatedModel model(folder(), config, world, {.sharded = true});
     std::vector<Tokens> mine;

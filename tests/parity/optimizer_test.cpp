@@ -9,14 +9,14 @@
 
 #include "core/context.h"
 #include "core/error.h"
+#include "files/json/parser.h"
+#include "files/json/writer.h"
+#include "files/safetensors/reader.h"
+#include "hub/model.h"
 #include "optim/factory.h"
 #include "optim/schedule.h"
 #include "tensor/tensor.h"
 #include "train/config/config.h"
-#include "train/json/parser.h"
-#include "train/json/writer.h"
-#include "train/model.h"
-#include "train/safetensors/reader.h"
 
 namespace zinc {
 namespace optimizer_test {
@@ -24,8 +24,8 @@ namespace optimizer_test {
 using optim::OptimizerConfig;
 using optim::OptimizerKind;
 
-std::vector<double> stored(const train::SafetensorsFile& file, const std::string& name) {
-  const train::TensorEntry* entry = file.find(name);
+std::vector<double> stored(const files::SafetensorsFile& file, const std::string& name) {
+  const files::TensorEntry* entry = file.find(name);
   if (entry == nullptr) throw DataError("no reference called " + name);
   std::vector<double> values(static_cast<size_t>(entry->shape.numel()));
   file.read(*entry, 0, View(values.data(), DType::f64, Shape{entry->shape.numel()}));
@@ -61,7 +61,7 @@ class TorchOptimizer : public testing::TestWithParam<std::string> {
   // Largest |actual - expected| / (size + floor) over all weights and steps, and the states at the
   // end; size is the largest value that a weight, or a gradient of a state, had.
   double deviation(DType dtype, double floor) {
-    const auto file = train::SafetensorsFile::open("tests/reference/optim/optimizers.safetensors");
+    const auto file = files::SafetensorsFile::open("tests/reference/optim/optimizers.safetensors");
     const auto rule = optim::make_optimizer(cases().at(GetParam()));
     Context context({.num_threads = 1});
     const ContextScope scope(context);
@@ -126,7 +126,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, TorchOptimizer,
 // decay.
 TEST(ParameterGroups, NormsAndBiasesOfRealModelsDoNotDecay) {
   for (const char* folder : {"tests/reference/gpt2", "tests/reference/llama"}) {
-    const auto model = train::make_model(train::read_model_config(folder).config);
+    const auto model = hub::make_model(hub::read_model_config(folder).config);
     int decaying = 0;
     for (const auto& [name, parameter] : model->named_parameters()) {
       const bool norm =
@@ -148,28 +148,28 @@ struct ScheduleCase {
   std::vector<double> beta2;
 };
 
-std::vector<double> numbers(const train::json::Value& root, std::string_view key) {
+std::vector<double> numbers(const files::json::Value& root, std::string_view key) {
   std::vector<double> values;
-  if (const train::json::Value* list = root.find(key)) {
+  if (const files::json::Value* list = root.find(key)) {
     for (const auto& value : list->as_array()) values.push_back(value.as_double());
   }
   return values;
 }
 
 std::vector<ScheduleCase> schedule_cases() {
-  const auto root = train::json::parse_file("tests/reference/optim/schedules.json");
+  const auto root = files::json::parse_file("tests/reference/optim/schedules.json");
   std::vector<ScheduleCase> result;
   for (const auto& value : root.as_array()) {
-    train::json::Object config;
+    files::json::Object config;
     config.set("train_batch_size", 1);
     config.set("scheduler", value.at("scheduler"));
-    train::json::Object params;
+    files::json::Object params;
     params.set("lr", value.at("lr"));
-    train::json::Object optimizer;
+    files::json::Object optimizer;
     optimizer.set("type", "AdamW");
     optimizer.set("params", params);
     config.set("optimizer", optimizer);
-    const std::string text = train::json::write(config);
+    const std::string text = files::json::write(config);
     const train::Config read = train::parse_config(text, "case.json", 1);
     result.push_back({text, optim::Schedule(read.engine.schedule, read.engine.optimizer),
                       numbers(value, "lrs"), numbers(value, "beta1"), numbers(value, "beta2")});

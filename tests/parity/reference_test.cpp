@@ -13,11 +13,11 @@
 #include "autograd/backward.h"
 #include "autograd/mode.h"
 #include "comm/local/local.h"
+#include "files/safetensors/folder.h"
+#include "files/safetensors/reader.h"
+#include "generate/generate.h"
+#include "hub/model.h"
 #include "nn/kv_cache.h"
-#include "train/generate.h"
-#include "train/model.h"
-#include "train/safetensors/folder.h"
-#include "train/safetensors/reader.h"
 #include "zero/engine.h"
 
 namespace zinc {
@@ -27,11 +27,11 @@ class Reference {
  public:
   explicit Reference(const std::string& name)
       : folder_("tests/reference/" + name),
-        file_(train::SafetensorsFile::open(folder_ + "/reference.safetensors")) {}
+        file_(files::SafetensorsFile::open(folder_ + "/reference.safetensors")) {}
 
   bool has(const std::string& name) const { return file_.find(name) != nullptr; }
   std::vector<double> doubles(const std::string& name) const {
-    const train::TensorEntry* entry = file_.find(name);
+    const files::TensorEntry* entry = file_.find(name);
     EXPECT_NE(entry, nullptr) << name;
     if (entry->dtype == DType::i32) {
       const Tensor tensor = Tensor::empty(entry->shape, DType::i32);
@@ -53,13 +53,13 @@ class Reference {
   // The gradient of one of the model's parameters, which may lie in files as a part of another
   // tensor.
   std::vector<double> gradient(const nn::Parameter& parameter) const {
-    train::NameMap names = train::name_map(train::read_model_config(folder_).config);
-    for (train::NameRow& row : names.rows) {
+    hub::NameMap names = hub::name_map(hub::read_model_config(folder_).config);
+    for (hub::NameRow& row : names.rows) {
       row.ours = "grad." + row.ours;
       row.theirs = "grad." + row.theirs;
     }
-    const train::WeightReader reader(train::WeightFolder::open(folder_ + "/reference.safetensors"),
-                                     names);
+    const hub::WeightReader reader(hub::WeightFolder::open(folder_ + "/reference.safetensors"),
+                                   names);
     std::vector<double> values(static_cast<size_t>(parameter.numel()));
     reader.read("grad." + parameter.name(), parameter.shape(), 0,
                 View(values.data(), DType::f64, Shape{parameter.numel()}));
@@ -81,17 +81,17 @@ class Reference {
   const std::string& folder() const { return folder_; }
   // With the stored weights, in the dtype.
   std::unique_ptr<nn::Model> model(DType dtype) const {
-    const train::ModelConfig config = train::read_model_config(folder_).config;
-    std::unique_ptr<nn::Model> model = train::make_model(config);
+    const hub::ModelConfig config = hub::read_model_config(folder_).config;
+    std::unique_ptr<nn::Model> model = hub::make_model(config);
     model->set_dtype(dtype);
-    model->load(train::FolderWeights(folder_, *model, config));
+    model->load(hub::FolderWeights(folder_, *model, config));
     return model;
   }
 
  private:
   // Of [S, ...].
   Tensor slice(const std::string& name, int64_t index) const {
-    const train::TensorEntry* entry = file_.find(name);
+    const files::TensorEntry* entry = file_.find(name);
     Shape shape{entry->shape[1]};
     if (entry->shape.rank() == 3) shape = Shape{entry->shape[1], entry->shape[2]};
     const Tensor tensor = Tensor::empty(shape, DType::i32);
@@ -100,7 +100,7 @@ class Reference {
   }
 
   std::string folder_;
-  train::SafetensorsFile file_;
+  files::SafetensorsFile file_;
 };
 
 // L2 norm of actual - expected; elements that are NaN in `expected` are not looked at.
@@ -246,7 +246,7 @@ TEST_P(Generation, AnswersOfAnEngineMatch) {
     const size_t T = ids.size() / lengths.size(), N = expected.size() / lengths.size();
     for (size_t b = 0; b < lengths.size(); ++b) {
       const std::span text(ids.data() + b * T, static_cast<size_t>(lengths[b]));
-      const std::vector<int32_t> answer = train::generate(
+      const std::vector<int32_t> answer = generate::generate_tokens(
           engine, text,
           {.max_tokens = static_cast<int64_t>(N) - 1, .sampling = {.temperature = 0.0}});
       const std::vector<double> got(answer.begin(), answer.end());
@@ -295,22 +295,22 @@ TEST_P(DecoderParity, SavedModel_HasTheBytesOfTheLoadedOne) {
   const std::string folder = testing::TempDir() + "zinc_parity_" + GetParam();
   std::filesystem::remove_all(folder);
   comm::run_local_ranks(2, {.num_threads = 1}, [&](comm::World& world) {
-    const train::ModelConfigFile file = train::read_model_config(reference.folder());
-    const auto model = train::make_model(file.config);
-    const train::FolderWeights weights(reference.folder(), *model, file.config);
+    const hub::ModelConfigFile file = hub::read_model_config(reference.folder());
+    const auto model = hub::make_model(file.config);
+    const hub::FolderWeights weights(reference.folder(), *model, file.config);
     zero::EngineConfig config;
     config.batch.micro_batch = 3;
     config.zero.stage = 3;
     zero::Engine engine(*model, config, world, {.weights = &weights});
-    train::save_model(engine, file, folder);
+    hub::save_model(engine, file, folder);
   });
-  EXPECT_EQ(train::read_model_config(folder).config,
-            train::read_model_config(reference.folder()).config);
-  const train::WeightFolder before = train::WeightFolder::open(reference.folder());
-  const train::WeightFolder after = train::WeightFolder::open(folder);
+  EXPECT_EQ(hub::read_model_config(folder).config,
+            hub::read_model_config(reference.folder()).config);
+  const hub::WeightFolder before = hub::WeightFolder::open(reference.folder());
+  const hub::WeightFolder after = hub::WeightFolder::open(folder);
   ASSERT_EQ(after.tensors().size(), before.tensors().size());
   for (const auto& [name, location] : before.tensors()) {
-    const train::WeightFolder::Location* found = after.find(name);
+    const hub::WeightFolder::Location* found = after.find(name);
     ASSERT_NE(found, nullptr) << name;
     ASSERT_EQ(found->tensor().shape, location.tensor().shape) << name;
     const int64_t count = location.tensor().shape.numel();

@@ -8,7 +8,7 @@ partitions are padded and parameters cross ranks; there are two groups, a tied h
 parameter and a buffer. What each parameter's weights and moments are is asked of the live engine
 (deepspeed.utils.safe_get_full_*), not of the files: <case>/expected.safetensors. A universal
 checkpoint is made of the first by DeepSpeed's own converter.
-tests/train/deepspeed_checkpoint_test.cpp reads the checkpoints.
+tests/files/deepspeed_checkpoint_test.cpp reads the checkpoints.
 """
 
 import argparse

@@ -1,9 +1,9 @@
 """Writes tests/reference/torch/gpt2_f32_llmc.bin and gpt2_bf16_llmc.bin: llm.c's layout of the model
-of tests/reference/torch/gpt2_expected, made from its description alone (train/hub/llmc_file.h).
+of tests/reference/torch/gpt2_expected, made from its description alone (hub/llmc_file.h).
 
 Needs: torch, safetensors. Run from the root of the tree after make_torch.py:
 python tests/reference/make_llmc.py
-tests/train/llmc_file_test.cpp reads them, and writes the same bytes.
+tests/hub/llmc_file_test.cpp reads them, and writes the same bytes.
 """
 
 import json

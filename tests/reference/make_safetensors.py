@@ -2,7 +2,7 @@
 
 Needs: numpy, safetensors. Run from the root of the tree: python tests/reference/make_safetensors.py
 The C++ writer has to give the same bytes for the same tensors, and the reader the same values:
-tests/train/safetensors_test.cpp.
+tests/files/safetensors_test.cpp.
 """
 
 import numpy as np

@@ -264,7 +264,7 @@ def main(files):
     model = sentencepiece.SentencePieceProcessor(model_file=FOLDER + "/spiece.model")
     ids = [model.encode(x) for x in TEXTS]
     results["spiece"] = {"ids": ids, "decoded": [model.decode(i) for i in ids]}
-    # What tests/train/bpe_trainer_test.cpp learns from the texts.
+    # What tests/text/bpe_trainer_test.cpp learns from the texts.
     t = Tokenizer(models.BPE())
     t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     t.train_from_iterator(TEXTS, trainers.BpeTrainer(

@@ -10,7 +10,7 @@ legacy.pt       the format from before PyTorch 1.6, which zinc refuses
 gpt2/           a tiny GPT-2 as one pytorch_model.bin, as early Hugging Face folders have it
 gpt2_shards/    the same in two files and their index, half of it in bf16
 gpt2_expected/  the same as model.safetensors
-tests/train/torch_file_test.cpp and weight_reader_test.cpp read them.
+tests/files/torch_file_test.cpp and weight_reader_test.cpp read them.
 """
 
 import argparse

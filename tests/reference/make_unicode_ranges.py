@@ -1,4 +1,4 @@
-"""Writes train/text/unicode/unicode_ranges.cpp: which characters Hugging Face's tokenizers take for what.
+"""Writes text/unicode/unicode_ranges.cpp: which characters Hugging Face's tokenizers take for what.
 
 Needs: tokenizers (0.23.3 made the present file) and perl, for the ages of characters. Run from the
 root of the tree: python tests/reference/make_unicode_ranges.py
@@ -110,9 +110,9 @@ TABLES = {
     "more_words": matches(r"\w") - matches(r"[\p{L}\p{M}\p{Nd}\p{Pc}]"),
 }
 
-with open("train/text/unicode/unicode_ranges.cpp", "w", encoding="utf-8") as f:
+with open("text/unicode/unicode_ranges.cpp", "w", encoding="utf-8") as f:
     f.write("// Made by tests/reference/make_unicode_ranges.py.\n")
-    f.write('#include "train/text/unicode/unicode_ranges.h"\n\nnamespace zinc::train {\nnamespace {\n\n')
+    f.write('#include "text/unicode/unicode_ranges.h"\n\nnamespace zinc::train {\nnamespace {\n\n')
     f.write("// clang-format off\n")
     for name, characters in TABLES.items():
         cells = ["{%d,%d}" % (a, b) for a, b in ranges(characters)]

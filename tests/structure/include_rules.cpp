@@ -44,18 +44,18 @@ struct Door {
 constexpr std::array kDoors{
     Door{"mpi\\.h", "comm/mpi/.*|tests/ranks/.*|bench/mpi/.*", "MPI belongs in comm/mpi/"},
     Door{"nccl\\.h", "comm/nccl/.*", "NCCL belongs in comm/nccl/"},
-    Door{"rapidjson/.*", "train/json/.*", "RapidJSON belongs in train/json/"},
+    Door{"rapidjson/.*", "files/json/.*", "RapidJSON belongs in files/json/"},
     Door{"(oneapi/dnnl/)?dnnl.*", "kernels/cpu/gemm.*|bench/.*",
          "oneDNN belongs in kernels/cpu/gemm*"},
     Door{"omp\\.h", "kernels/cpu/gemm.*",
          "OpenMP is oneDNN's and belongs in kernels/cpu/gemm*; loops take core/parallel.h"},
     Door{"hwy/.*", "kernels/cpu/.*|bench/.*", "Highway belongs in kernels/cpu/"},
     Door{"CLI/.*", "apps/.*", "CLI11 belongs in apps/"},
-    Door{"pcre2\\.h", "train/.*_pcre2\\.cpp", "PCRE2 belongs in a train/*_pcre2.cpp"},
-    Door{"utf8proc\\.h", "train/.*_utf8proc\\.cpp", "utf8proc belongs in a train/*_utf8proc.cpp"},
-    Door{"sentencepiece_.*", "train/.*_sentencepiece\\.cpp",
-         "sentencepiece belongs in a train/*_sentencepiece.cpp"},
-    Door{"zlib\\.h", "train/.*_zlib\\.cpp", "zlib belongs in a train/*_zlib.cpp"},
+    Door{"pcre2\\.h", "text/.*_pcre2\\.cpp", "PCRE2 belongs in a text/*_pcre2.cpp"},
+    Door{"utf8proc\\.h", "text/.*_utf8proc\\.cpp", "utf8proc belongs in a text/*_utf8proc.cpp"},
+    Door{"sentencepiece_.*", "text/.*_sentencepiece\\.cpp",
+         "sentencepiece belongs in a text/*_sentencepiece.cpp"},
+    Door{"zlib\\.h", "data/.*_zlib\\.cpp", "zlib belongs in a data/*_zlib.cpp"},
     Door{"libaio\\.h", "offload/aio_.*", "libaio belongs in offload/aio_*"},
     Door{"cudnn.*", "kernels/cuda/cudnn_descriptor\\.h",
          "cuDNN belongs in kernels/cuda/cudnn_descriptor.h"},
@@ -77,6 +77,10 @@ constexpr std::array kDoors{
          ".*", ""},
 };
 
+// What the last cell of a row may say in the place of names.
+constexpr std::string_view kAllAbove = "all above";
+constexpr std::string_view kAllOfThese = "all of these";
+
 // The cells of a row of a Markdown table.
 std::vector<std::string> cells_of(const std::string& line) {
   std::vector<std::string> cells;
@@ -85,11 +89,11 @@ std::vector<std::string> cells_of(const std::string& line) {
   return cells;
 }
 
-// "update" of "zero/update/whole_step.h"; empty for a file of zero/ itself.
+// "zero/update" of "zero/update/whole_step.h", "zero" of "zero/engine.h".
 std::string inner_folder(std::string_view path) {
-  const std::string_view rest = path.substr(std::string_view("zero/").size());
-  const size_t slash = rest.find('/');
-  return std::string(slash == std::string_view::npos ? "" : rest.substr(0, slash));
+  const size_t first = path.find('/');
+  const size_t second = path.find('/', first + 1);
+  return std::string(path.substr(0, second == std::string_view::npos ? first : second));
 }
 
 const Door* door_of(const std::string& header) {
@@ -109,22 +113,34 @@ const Door* door_of(const std::string& header) {
 const LayerTable& layer_table() {
   static const LayerTable table{
       {"core", {}},
+      {"files", {"core"}},
       {"kernels", {"core"}},
       {"comm", {"kernels", "core"}},
       {"tensor", {"kernels", "core"}},
       {"autograd", {"tensor", "kernels", "core"}},
+      {"text", {"files", "core"}},
       {"nn", {"autograd", "tensor", "core"}},
       {"optim", {"autograd", "tensor", "kernels", "core"}},
       {"offload", {"core"}},
       {"parallel", {"nn", "autograd", "tensor", "comm", "kernels", "core"}},
       {"zero",
        {"parallel", "nn", "optim", "offload", "autograd", "tensor", "comm", "kernels", "core"}},
-      {"train",
-       {"zero", "parallel", "nn", "optim", "offload", "autograd", "tensor", "comm", "kernels",
-        "core"}},
-      {"apps",
-       {"train", "zero", "parallel", "nn", "optim", "offload", "autograd", "tensor", "comm",
+      {"data", {"text", "files", "nn", "autograd", "tensor", "core"}},
+      {"hub",
+       {"text", "files", "zero", "parallel", "nn", "optim", "offload", "autograd", "tensor", "comm",
         "kernels", "core"}},
+      {"generate",
+       {"hub", "text", "files", "zero", "parallel", "nn", "optim", "offload", "autograd", "tensor",
+        "comm", "kernels", "core"}},
+      {"train",
+       {"generate", "hub", "data", "text", "files", "zero", "parallel", "nn", "optim", "offload",
+        "autograd", "tensor", "comm", "kernels", "core"}},
+      {"plan",
+       {"train", "generate", "hub", "data", "text", "files", "zero", "parallel", "nn", "optim",
+        "offload", "autograd", "tensor", "comm", "kernels", "core"}},
+      {"apps",
+       {"plan", "train", "generate", "hub", "data", "text", "files", "zero", "parallel", "nn",
+        "optim", "offload", "autograd", "tensor", "comm", "kernels", "core"}},
   };
   return table;
 }
@@ -145,21 +161,24 @@ LayerTable parse_cmake_layers(std::string_view text) {
 
 LayerTable parse_inner_table(std::string_view page) {
   LayerTable table;
-  static const std::regex row("\\| `([a-z]+)/`.*"), name("[a-z]+");
+  constexpr std::string_view kTitle = "## The folders of ";
+  static const std::regex row("\\| `([a-z]+)/`( itself)? .*"), name("[a-z]+");
   std::istringstream lines{std::string(page)};
-  bool is_here = false;
+  std::string layer;
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("## ")) is_here = line == "## The folders of zero";
-    std::smatch match;
-    if (!is_here || !std::regex_match(line, match, row) || match[1] == "zero") continue;
-    std::set<std::string>& sees = table[match[1]];
-    const std::string last = cells_of(line).back();
-    if (last.find("all above") != std::string::npos) {
-      sees.insert("*");
-      continue;
+    if (line.starts_with("## ")) {
+      layer = line.starts_with(kTitle) ? line.substr(kTitle.size()) : std::string();
     }
+    std::smatch match;
+    if (layer.empty() || !std::regex_match(line, match, row)) continue;
+    std::set<std::string>& sees = table[match[2].matched ? layer : layer + "/" + match[1].str()];
+    const std::string last = cells_of(line).back();
+    for (const std::string_view all : {kAllAbove, kAllOfThese}) {
+      if (last.find(all) != std::string::npos) sees.emplace(all);
+    }
+    if (!sees.empty()) continue;
     for (std::sregex_iterator at(last.begin(), last.end(), name), end; at != end; ++at) {
-      sees.insert((*at)[0]);
+      sees.insert((*at)[0] == "itself" ? layer : layer + "/" + (*at)[0].str());
     }
   }
   return table;
@@ -169,25 +188,29 @@ std::vector<Problem> check_inner(const std::vector<SourceFile>& files, const Lay
   std::vector<Problem> problems;
   LayerTable seen;
   for_each_include(files, [&](const SourceFile& file, int line, const Include& include) {
-    const bool is_inner = file.path.starts_with("zero/") && include.target.starts_with("zero/");
-    if (!is_inner || include.target == "zero/engine_config.h") return;  // plain data
+    const std::string layer(top_folder(file.path));
+    if (layer != top_folder(include.target) || !table.contains(layer)) return;
+    if (include.target == "zero/engine_config.h") return;  // plain data
     const std::string from = inner_folder(file.path), to = inner_folder(include.target);
-    if (from == to || from.empty()) return;
+    if (from == to) return;
     seen[from].insert(to);
     const auto row = table.find(from);
     if (row != table.end() &&
-        (row->second.contains(to) || (row->second.contains("*") && !to.empty()))) {
+        (row->second.contains(to) || row->second.contains(std::string(kAllOfThese)) ||
+         (row->second.contains(std::string(kAllAbove)) && to != layer))) {
       return;
     }
     problems.push_back({"inner", file.path, line,
-                        "\"" + include.target + "\": zero/" + from +
-                            " may not include it (docs/architecture.md, \"The folders of zero\")"});
+                        "\"" + include.target + "\": " + from +
+                            " may not include it (docs/architecture.md, \"The folders of " + layer +
+                            "\")"});
   });
   for (const auto& [from, sees] : table) {
     for (const std::string& to : sees) {
-      if (to == "*" || seen[from].contains(to)) continue;
+      if (to == kAllAbove || to == kAllOfThese || seen[from].contains(to)) continue;
       problems.push_back({"inner", "docs/architecture.md", 1,
-                          "\"The folders of zero\": " + from + " does not include " + to});
+                          "\"The folders of " + from.substr(0, from.find('/')) + "\": " + from +
+                              " does not include " + to});
     }
   }
   return problems;

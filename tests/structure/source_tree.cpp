@@ -10,10 +10,11 @@
 namespace zinc::structure {
 namespace {
 
-constexpr std::array<std::string_view, 15> kFolders{
-    "core",    "kernels",  "comm",  "tensor", "autograd", "nn",    "optim",   "zero",
-    "offload", "parallel", "train", "apps",   "tests",    "bench", "examples"};
-constexpr std::array<std::string_view, 4> kExtensions{".h", ".cpp", ".cu", ".cuh"};
+constexpr std::array kFolders{"core",  "kernels", "comm",     "tensor",   "autograd", "nn",
+                              "optim", "zero",    "offload",  "parallel", "files",    "text",
+                              "data",  "hub",     "generate", "train",    "plan",     "apps",
+                              "tests", "bench",   "examples"};
+constexpr std::array kExtensions{".h", ".cpp", ".cu", ".cuh"};
 
 bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 

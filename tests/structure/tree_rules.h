@@ -18,14 +18,15 @@ const LayerTable& layer_table();
 // The same table as the build states it: the ZINC_SEES_<layer> lines of cmake/Layers.cmake.
 LayerTable parse_cmake_layers(std::string_view text);
 
-// By folder of zero/, those that it may include, as docs/architecture.md says in "The folders of
-// zero". "": zero/ itself, which may include all; "*": all folders.
+// By folder, those of its layer that it may include, as docs/architecture.md says in the sections
+// "The folders of <layer>": {"zero/run", {"zero/layout", ...}}. "zero" is the folder of the layer
+// itself. A row may also say "all above" or "all of these".
 LayerTable parse_inner_table(std::string_view page);
 
 // "layer": includes point down only, and from the root of the tree.
 std::vector<Problem> check_layers(const std::vector<SourceFile>& files);
-// "inner": the folders of zero/ include each other as the table says, and all that it says is
-// needed. Not in check_tree(), which sees no pages.
+// "inner": the folders of a layer that has such a section include each other as it says, and all
+// that it says is needed. Not in check_tree(), which sees no pages.
 std::vector<Problem> check_inner(const std::vector<SourceFile>& files, const LayerTable& table);
 // "door": third-party and system headers, each where its table says.
 std::vector<Problem> check_doors(const std::vector<SourceFile>& files);

@@ -23,8 +23,8 @@
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "nn/models/gpt2.h"
-#include "tests/train/file_system_faults.h"
-#include "tests/train/scratch_folder.h"
+#include "tests/files/file_system_faults.h"
+#include "tests/files/scratch_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/save_checkpoint.h"
@@ -86,14 +86,14 @@ std::vector<int64_t> whole_after_cleaning(const std::string& folder) {
 
 // Every call that a save makes fails once.
 TEST(CheckpointFaults, EveryCallOfASaveFailsOnce_AndTheOneBeforeStays) {
-  const std::map<FileSystemCall, std::vector<int>> errors{
-      {FileSystemCall::create, {ENOSPC, EDQUOT, EROFS}},
-      {FileSystemCall::write, {ENOSPC, EIO}},
-      {FileSystemCall::sync, {EIO, ENOSPC}},
-      {FileSystemCall::rename, {EIO, ENOSPC}}};
+  const std::map<files::FileSystemCall, std::vector<int>> errors{
+      {files::FileSystemCall::create, {ENOSPC, EDQUOT, EROFS}},
+      {files::FileSystemCall::write, {ENOSPC, EIO}},
+      {files::FileSystemCall::sync, {EIO, ENOSPC}},
+      {files::FileSystemCall::rename, {EIO, ENOSPC}}};
   int failures = 0;
   with_engine([&](zero::Engine& engine) {
-    const ScratchFolder folder;
+    const files::ScratchFolder folder;
     save_checkpoint(engine, folder.path());
     step(engine);
     for (const auto& [call, numbers] : errors) {
@@ -101,10 +101,10 @@ TEST(CheckpointFaults, EveryCallOfASaveFailsOnce_AndTheOneBeforeStays) {
         for (int nth = 1;; ++nth) {
           bool ended = false;
           {
-            const FileSystemFaults faults({{.call = call, .nth = nth, .error = error}});
+            const files::FileSystemFaults faults({{.call = call, .nth = nth, .error = error}});
             try {
               save_checkpoint(engine, folder.path());
-              ended = FileSystemFaults::calls(call) < nth;
+              ended = files::FileSystemFaults::calls(call) < nth;
               // A call whose failure does no harm, as that of a rename that has another way.
             } catch (const IoError& io) {
               EXPECT_EQ(io.error_number(), error);
@@ -127,15 +127,15 @@ TEST(CheckpointFaults, EveryCallOfASaveFailsOnce_AndTheOneBeforeStays) {
 TEST(CheckpointFaults, WritesThatAreCutShortOrInterrupted_AreGoneOnWith) {
   with_engine(
       [](zero::Engine& engine) {
-        for (const int error : {EINTR, FileSystemFaults::Fault::kShort}) {
+        for (const int error : {EINTR, files::FileSystemFaults::Fault::kShort}) {
           int nth = 1;
           for (bool ended = false; !ended; ++nth) {
-            const ScratchFolder folder;
+            const files::ScratchFolder folder;
             {
-              const FileSystemFaults faults(
-                  {{.call = FileSystemCall::write, .nth = nth, .error = error}});
+              const files::FileSystemFaults faults(
+                  {{.call = files::FileSystemCall::write, .nth = nth, .error = error}});
               save_checkpoint(engine, folder.path());
-              ended = FileSystemFaults::calls(FileSystemCall::write) < nth;
+              ended = files::FileSystemFaults::calls(files::FileSystemCall::write) < nth;
             }
             EXPECT_THAT(whole_after_cleaning(folder.path()), ElementsAre(1)) << "write " << nth;
           }
@@ -149,19 +149,20 @@ TEST(CheckpointFaults, WritesThatAreCutShortOrInterrupted_AreGoneOnWith) {
 TEST(CheckpointFaults, EveryCallOfAPruneFailsOnce_AndTheNewestStays) {
   with_engine([](zero::Engine& engine) {
     int failures = 0;
-    for (const FileSystemCall call :
-         {FileSystemCall::rename, FileSystemCall::sync, FileSystemCall::remove}) {
+    for (const files::FileSystemCall call :
+         {files::FileSystemCall::rename, files::FileSystemCall::sync,
+          files::FileSystemCall::remove}) {
       for (int nth = 1;; ++nth) {
-        const ScratchFolder folder;
+        const files::ScratchFolder folder;
         for (const std::string tag : {"step-000001", "step-000002"}) {
           save_checkpoint(engine, folder.path(), tag);
         }
         bool ended = false;
         {
-          const FileSystemFaults faults({{.call = call, .nth = nth, .error = EIO}});
+          const files::FileSystemFaults faults({{.call = call, .nth = nth, .error = EIO}});
           try {
             prune_checkpoints(folder.path(), 1);
-            ended = FileSystemFaults::calls(call) < nth;
+            ended = files::FileSystemFaults::calls(call) < nth;
           } catch (const IoError& error) {
             EXPECT_EQ(error.error_number(), EIO);
             ++failures;
@@ -184,9 +185,9 @@ TEST(CheckpointFaults, WhereDirectWritesAreRefused_TheCacheTakesThem) {
       [](zero::Engine& engine) {
         int saved = 0;
         for (int nth = 1; nth <= 8; ++nth) {
-          const ScratchFolder folder;
-          const FileSystemFaults faults(
-              {{.call = FileSystemCall::write, .nth = nth, .error = EINVAL}});
+          const files::ScratchFolder folder;
+          const files::FileSystemFaults faults(
+              {{.call = files::FileSystemCall::write, .nth = nth, .error = EINVAL}});
           try {
             save_checkpoint(engine, folder.path());
             EXPECT_THAT(whole_after_cleaning(folder.path()), ElementsAre(1));
@@ -206,12 +207,12 @@ TEST(CheckpointFaults, ABitThatTurnsOnItsWayToTheDisk_IsFound) {
       [](zero::Engine& engine) {
         int writes = 0;
         for (bool ended = false; !ended;) {
-          const ScratchFolder folder;
+          const files::ScratchFolder folder;
           {
-            const FileSystemFaults faults(
-                {{.call = FileSystemCall::write, .nth = ++writes, .error = 0}});
+            const files::FileSystemFaults faults(
+                {{.call = files::FileSystemCall::write, .nth = ++writes, .error = 0}});
             save_checkpoint(engine, folder.path());
-            ended = FileSystemFaults::calls(FileSystemCall::write) < writes;
+            ended = files::FileSystemFaults::calls(files::FileSystemCall::write) < writes;
           }
           const auto look = [&] { Checkpoint::open(folder / "step-000001").verify(); };
           if (ended) {
@@ -252,10 +253,10 @@ bool trains_on(zero::Engine& engine) {
 // Every call that a load makes fails once. The engine has what it had, or refuses to go on until it
 // has all of a checkpoint.
 TEST(CheckpointFaults, EveryCallOfALoadFailsOnce_AndNoMixtureIsTrainedOn) {
-  using Call = FileSystemCall;
+  using Call = files::FileSystemCall;
   int untouched = 0, refused = 0;
   with_engine([&](zero::Engine& engine) {
-    const ScratchFolder old, wanted;
+    const files::ScratchFolder old, wanted;
     save_checkpoint(engine, old.path());
     const std::vector<float> before = weights_of(engine);
     step(engine);
@@ -268,11 +269,11 @@ TEST(CheckpointFaults, EveryCallOfALoadFailsOnce_AndNoMixtureIsTrainedOn) {
         load_checkpoint(engine, old.path());
         bool failed = true;
         {
-          const FileSystemFaults faults({{.call = call, .nth = nth, .error = error}});
+          const files::FileSystemFaults faults({{.call = call, .nth = nth, .error = error}});
           try {
             load_checkpoint(engine, wanted.path());
             failed = false;
-            ASSERT_LT(FileSystemFaults::calls(call), nth);
+            ASSERT_LT(files::FileSystemFaults::calls(call), nth);
           } catch (const IoError& io) {
             EXPECT_EQ(io.error_number(), error);
             EXPECT_THAT(io.what(), HasSubstr(wanted.path()));
@@ -306,15 +307,15 @@ TEST(CheckpointFaults, ALoadThatFailsOnOneRank_IsRefusedByAll) {
     config.batch.micro_batch = 2;
     config.zero.stage = 2;
     zero::Engine engine(model, config, world);
-    std::optional<ScratchFolder> own;
+    std::optional<files::ScratchFolder> own;
     if (world.is_main()) own.emplace();
     const std::string folder = comm::share_text(world, own ? own->path() : std::string());
     save_checkpoint(engine, folder);
     const Checkpoint checkpoint = open_checkpoint(world, folder);
-    std::optional<FileSystemFaults> faults;
+    std::optional<files::FileSystemFaults> faults;
     if (world.is_main()) {
-      faults.emplace(std::vector{
-          FileSystemFaults::Fault{.call = FileSystemCall::read, .nth = 5, .error = EIO}});
+      faults.emplace(std::vector{files::FileSystemFaults::Fault{
+          .call = files::FileSystemCall::read, .nth = 5, .error = EIO}});
     }
     comm::any_rank(world, false);  // from here on
     EXPECT_ANY_THROW(load_checkpoint(engine, checkpoint));
@@ -328,16 +329,17 @@ TEST(CheckpointFaults, ALoadThatFailsOnOneRank_IsRefusedByAll) {
 
 TEST(CheckpointFaults, ReadsThatAreCutShortOrInterrupted_AreGoneOnWith) {
   with_engine([](zero::Engine& engine) {
-    const ScratchFolder folder;
+    const files::ScratchFolder folder;
     save_checkpoint(engine, folder.path());
     const std::vector<float> saved = weights_of(engine);
-    for (const int error : {EINTR, FileSystemFaults::Fault::kShort}) {
+    for (const int error : {EINTR, files::FileSystemFaults::Fault::kShort}) {
       int nth = 1;
       for (bool ended = false; !ended; ++nth) {
         step(engine);
-        const FileSystemFaults faults({{.call = FileSystemCall::read, .nth = nth, .error = error}});
+        const files::FileSystemFaults faults(
+            {{.call = files::FileSystemCall::read, .nth = nth, .error = error}});
         load_checkpoint(engine, folder.path());
-        ended = FileSystemFaults::calls(FileSystemCall::read) < nth;
+        ended = files::FileSystemFaults::calls(files::FileSystemCall::read) < nth;
         ASSERT_EQ(weights_of(engine), saved) << "read " << nth;
       }
       EXPECT_GT(nth, 40);
@@ -364,7 +366,7 @@ class Mount {
   std::string where() const { return is_mounted_ ? folder_.path() : ""; }
 
  private:
-  ScratchFolder folder_;
+  files::ScratchFolder folder_;
   bool is_mounted_ = false;
 };
 
@@ -380,7 +382,7 @@ void expect_room_for_one(const Mount& disk) {
         } catch (const IoError& error) {
           EXPECT_EQ(error.error_number(), ENOSPC) << error.what();
         }
-        EXPECT_THAT(names_in(disk.where()), testing::Contains("step-000001"));
+        EXPECT_THAT(files::names_in(disk.where()), testing::Contains("step-000001"));
         EXPECT_THAT(whole_after_cleaning(disk.where()), ElementsAre(1));
         std::filesystem::remove_all(disk.where() + "/step-000001");
         save_checkpoint(engine, disk.where());
@@ -396,7 +398,7 @@ TEST(RealDisk, InMemory_ThatIsFull_KeepsTheCheckpointBefore) {
 }
 
 TEST(RealDisk, OfAFileSystemInAFile_ThatIsFull_KeepsTheCheckpointBefore) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string image = folder / "image";
   const std::string make = "truncate -s 12M '" + image +
                            "' && mkfs.ext4 -q -m 0 -O ^has_journal '" + image +
@@ -427,8 +429,8 @@ class Disk {
     std::string pair{};  // of a rename: lost and kept together where both are in one folder
   };
 
-  void apply(const FileSystemChange& change) {
-    using Change = FileSystemChange;
+  void apply(const files::FileSystemChange& change) {
+    using Change = files::FileSystemChange;
     switch (change.kind) {
       case Change::create_file:
       case Change::create_folder:
@@ -513,7 +515,7 @@ class Disk {
       if (entry.is_directory()) {
         load(entry.path().string(), child);
       } else {
-        nodes_[child].durable = nodes_[child].now = read_whole_file(entry.path().string());
+        nodes_[child].durable = nodes_[child].now = files::read_whole_file(entry.path().string());
       }
     }
     nodes_[folder].durable_names = nodes_[folder].names;
@@ -563,12 +565,12 @@ class Disk {
   std::vector<Pending> pending_;
 };
 
-using Changes = std::vector<FileSystemChange>;
+using Changes = std::vector<files::FileSystemChange>;
 using Keeps = std::function<bool(size_t)>;
 
 // What a save with a prune after it changes, and the disk before it: with a checkpoint of step 1.
 struct Scene {
-  ScratchFolder folder;
+  files::ScratchFolder folder;
   std::unique_ptr<Disk> disk;
   Changes changes;
 };
@@ -580,7 +582,7 @@ std::unique_ptr<Scene> make_scene(int64_t vocab_size = 37) {
         save_checkpoint(engine, scene->folder.path());
         scene->disk = std::make_unique<Disk>(scene->folder.path());
         step(engine);
-        FileSystemRecord record;
+        files::FileSystemRecord record;
         save_and_prune(engine, scene->folder.path());
         scene->changes = record.take();
       },
@@ -590,7 +592,7 @@ std::unique_ptr<Scene> make_scene(int64_t vocab_size = 37) {
 
 // The steps that a start finds after a loss of power; none where something in part is found.
 std::vector<int64_t> found_after_loss(const Disk& disk, const Keeps& keeps) {
-  const ScratchFolder after;
+  const files::ScratchFolder after;
   disk.write_to(after.path(), keeps);
   try {
     return whole_after_cleaning(after.path());
@@ -635,7 +637,9 @@ TEST(PowerLoss, AtEveryInstant_LeavesAWholeCheckpoint) {
 
 TEST(PowerLossSlow, OfALargeState_LeavesAWholeCheckpoint) {
   const auto scene = make_scene(kLargeVocabulary);
-  const auto large = [](const FileSystemChange& change) { return change.bytes.size() > (1 << 20); };
+  const auto large = [](const files::FileSystemChange& change) {
+    return change.bytes.size() > (1 << 20);
+  };
   EXPECT_GT(std::ranges::count_if(scene->changes, large), 1);
   const Sweep result = sweep(*scene, scene->changes, 2, true);
   EXPECT_EQ(result.bad, 0) << "of " << result.states;
@@ -652,9 +656,9 @@ TEST(PowerLossSlow, AtEveryInstant_EachChangeAlone_AndRandomOnes) {
 TEST(PowerLoss, AfterTheSave_TheNewCheckpointIsThere) {
   const auto scene = make_scene();
   Disk disk = *scene->disk;
-  for (const FileSystemChange& change : scene->changes) {
-    const bool prunes =
-        change.kind == FileSystemChange::rename && change.to.find("/.trash-") != std::string::npos;
+  for (const files::FileSystemChange& change : scene->changes) {
+    const bool prunes = change.kind == files::FileSystemChange::rename &&
+                        change.to.find("/.trash-") != std::string::npos;
     if (prunes) break;
     disk.apply(change);
   }
@@ -665,48 +669,48 @@ TEST(PowerLoss, AfterTheSave_TheNewCheckpointIsThere) {
 TEST(PowerLoss, SeesWhenAStepOfTheProtocolIsMissing) {
   const auto scene = make_scene();
   const Changes& changes = scene->changes;
-  const auto is_file = [](const FileSystemChange& c) {
+  const auto is_file = [](const files::FileSystemChange& c) {
     return c.path.ends_with(".json") || c.path.ends_with(".safetensors");
   };
-  const auto commit = std::ranges::find_if(changes, [](const FileSystemChange& c) {
-    return c.kind == FileSystemChange::rename && c.to.ends_with("/step-000002");
+  const auto commit = std::ranges::find_if(changes, [](const files::FileSystemChange& c) {
+    return c.kind == files::FileSystemChange::rename && c.to.ends_with("/step-000002");
   });
-  const auto prune = std::ranges::find_if(changes, [](const FileSystemChange& c) {
-    return c.kind == FileSystemChange::rename && c.to.find("/.trash-") != std::string::npos;
+  const auto prune = std::ranges::find_if(changes, [](const files::FileSystemChange& c) {
+    return c.kind == files::FileSystemChange::rename && c.to.find("/.trash-") != std::string::npos;
   });
   ASSERT_TRUE(commit != changes.end() && prune != changes.end());
 
   Changes no_sync_of_files = changes;
-  std::erase_if(no_sync_of_files, [&](const FileSystemChange& c) {
-    return c.kind == FileSystemChange::sync && is_file(c);
+  std::erase_if(no_sync_of_files, [&](const files::FileSystemChange& c) {
+    return c.kind == files::FileSystemChange::sync && is_file(c);
   });
   EXPECT_GT(sweep(*scene, no_sync_of_files, 5, false).bad, 0) << "files are not synced";
 
   Changes no_sync_of_folder = changes;
-  std::erase_if(no_sync_of_folder, [&](const FileSystemChange& c) {
-    return c.kind == FileSystemChange::sync && c.path.find(".tmp-") != std::string::npos &&
+  std::erase_if(no_sync_of_folder, [&](const files::FileSystemChange& c) {
+    return c.kind == files::FileSystemChange::sync && c.path.find(".tmp-") != std::string::npos &&
            !is_file(c);
   });
   EXPECT_LT(no_sync_of_folder.size(), changes.size());
   EXPECT_GT(sweep(*scene, no_sync_of_folder, 5, false).bad, 0) << "the folder is not synced";
 
   Changes no_sync_of_parent = changes;
-  std::erase_if(no_sync_of_parent, [&](const FileSystemChange& c) {
-    return c.kind == FileSystemChange::sync && c.path == scene->folder.path();
+  std::erase_if(no_sync_of_parent, [&](const files::FileSystemChange& c) {
+    return c.kind == files::FileSystemChange::sync && c.path == scene->folder.path();
   });
   EXPECT_LT(no_sync_of_parent.size(), changes.size());
   EXPECT_GT(sweep(*scene, no_sync_of_parent, 5, false).bad, 0) << "the parent is not synced";
 
   // What is synced behind the rename lies under the new name then.
   Changes rename_first;
-  const auto first_sync = std::ranges::find_if(changes, [&](const FileSystemChange& c) {
-    return c.kind == FileSystemChange::sync && is_file(c);
+  const auto first_sync = std::ranges::find_if(changes, [&](const files::FileSystemChange& c) {
+    return c.kind == files::FileSystemChange::sync && is_file(c);
   });
   ASSERT_LT(first_sync, commit);
   for (auto at = changes.begin(); at != changes.end(); ++at) {
     if (at == commit) continue;
     if (at == first_sync) rename_first.push_back(*commit);
-    FileSystemChange change = *at;
+    files::FileSystemChange change = *at;
     if (at >= first_sync && change.path.starts_with(commit->path)) {
       change.path.replace(0, commit->path.size(), commit->to);
     }

@@ -15,10 +15,10 @@
 
 #include "core/crc32c.h"
 #include "core/error.h"
-#include "tests/train/scratch_folder.h"
+#include "files/input_file.h"
+#include "tests/files/scratch_folder.h"
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/format.h"
-#include "train/files/input_file.h"
 
 namespace zinc::train {
 namespace checkpoint_limits_test {
@@ -40,14 +40,15 @@ int64_t bytes_read() {
   return counters >> label >> bytes && label == "rchar:" ? bytes : -1;
 }
 
-std::string sparse_file(const ScratchFolder& folder, const std::string& name, int64_t bytes) {
+std::string sparse_file(const files::ScratchFolder& folder, const std::string& name,
+                        int64_t bytes) {
   const std::string path = folder.write(name, "{");
   std::filesystem::resize_file(path, static_cast<uintmax_t>(bytes));
   return path;
 }
 
-std::string refused(const ScratchFolder& folder) {
-  return message_of<DataError>([&] { Checkpoint::open(folder.path()); });
+std::string refused(const files::ScratchFolder& folder) {
+  return files::message_of<DataError>([&] { Checkpoint::open(folder.path()); });
 }
 
 std::string repeated(const std::string& text, size_t bytes) {
@@ -57,7 +58,7 @@ std::string repeated(const std::string& text, size_t bytes) {
 }
 
 TEST(ManifestLimits, OneOfAGibibyteIsRefusedUnread) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   sparse_file(folder, "manifest.json", int64_t{1} << 30);
   const int64_t before = bytes_read();
   ASSERT_GE(before, 0);
@@ -68,7 +69,7 @@ TEST(ManifestLimits, OneOfAGibibyteIsRefusedUnread) {
 // As large as bytes or values allow, with checksums that are right: each ends at the limit that
 // keeps it short, or at the first check behind it.
 TEST(ManifestLimits, WhatIsMadeToTakeLongEndsAtALimit) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   constexpr size_t kMost = kMaxManifestBytes - 64;
   const std::string file = "{\"name\":\"f\",\"bytes\":1,\"crc32c\":\"00000000\"},";
   std::string files, indices;
@@ -130,7 +131,7 @@ TEST(ManifestLimits, AnIndexIsBoundByItsStateFile) {
   EXPECT_EQ(parse_state_index(to_json(index), "index").parts.size(), 1U);
   StateIndex longer = index;
   longer.parts[0].name += 'a';
-  EXPECT_THAT(message_of<DataError>([&] { parse_state_index(to_json(longer), "index"); }),
+  EXPECT_THAT(files::message_of<DataError>([&] { parse_state_index(to_json(longer), "index"); }),
               HasSubstr("a name of 513 bytes: at most 512"));
 }
 

@@ -21,16 +21,16 @@
 #include "comm/local/local.h"
 #include "core/crc32c.h"
 #include "core/error.h"
+#include "files/safetensors/reader.h"
+#include "hub/model.h"
 #include "nn/lora.h"
 #include "nn/quantize.h"
+#include "tests/files/scratch_folder.h"
 #include "tests/offload/swap_folder.h"
-#include "tests/train/scratch_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/compare.h"
 #include "train/checkpoint/save_checkpoint.h"
-#include "train/model.h"
-#include "train/safetensors/reader.h"
 
 namespace zinc::train {
 namespace checkpoint_test {
@@ -189,7 +189,7 @@ class Resume : public testing::TestWithParam<Way> {};
 
 TEST_P(Resume, HasTheBitsOfARunThatWasNotInterrupted) {
   const Way& way = GetParam();
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const Outcome whole = run(way, 2 * kBefore);
   run(way, kBefore, {}, folder.path());
   const Outcome resumed = run(way, kBefore, folder.path());
@@ -199,7 +199,7 @@ TEST_P(Resume, HasTheBitsOfARunThatWasNotInterrupted) {
 // A checkpoint that is written beside training has the values of its beginning.
 TEST_P(Resume, WrittenBesideTraining_HasTheValuesOfItsBeginning) {
   const Way& way = GetParam();
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const offload::SwapFolder swap;
   comm::run_local_ranks(way.world, {.seed = kSeed, .num_threads = 1}, [&](comm::World& world) {
     take_mesh(world, way);
@@ -366,7 +366,7 @@ TEST(Elastic, AnyWorldStageAndTierReadsWhatAnotherWrote) {
                                      .optimizer = kNvme,
                                      .tensor = 3}};
   for (const Way& from : ways) {
-    const ScratchFolder folder;
+    const files::ScratchFolder folder;
     const Outcome saved = run(from, kBefore, {}, folder.path());
     for (const Way& to : ways) {
       SCOPED_TRACE(from.name + " to " + to.name);
@@ -392,7 +392,7 @@ TEST(Elastic, WithWorldDeterminism_ARunThatChangesItsWorldHasTheBitsOfOneThatDoe
   other.world = 4;
   other.accumulation = 1;
   other.stage = 3;
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const Outcome whole = run(way, 2 * kBefore);
   run(way, kBefore, {}, folder.path());
   expect_same_bits(run(other, kBefore, folder.path()), tail_of(whole));
@@ -404,7 +404,7 @@ TEST(Elastic, InAnotherWorldAtTheSameGlobalBatch_TheLossesFollow) {
   way.accumulation = 3;
   Way other{"three", 3, 3};
   other.accumulation = 2;
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const Outcome whole = tail_of(run(way, 2 * kBefore));
   run(way, kBefore, {}, folder.path());
   const Outcome moved = run(other, kBefore, folder.path());
@@ -419,7 +419,7 @@ TEST(Elastic, InAnotherWorldAtTheSameGlobalBatch_TheLossesFollow) {
 
 // One that is given up leaves nothing.
 TEST(CheckpointFolder, IsCleanAfterASaveThatWasGivenUp) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   run({"", 2, 1}, 1, {}, {}, [&](zero::Engine& engine) {
     CheckpointSaver saver(engine, folder.path());
     saver.begin({}, {}, /*beside=*/true);
@@ -428,14 +428,15 @@ TEST(CheckpointFolder, IsCleanAfterASaveThatWasGivenUp) {
 }
 
 TEST(CheckpointFolder, HoldsWhatItSays) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   run({"", 2, 1}, kBefore, {}, folder.path());
   EXPECT_THAT(folder.names(), ElementsAre("step-000002"));
   EXPECT_THAT(
-      names_in(folder / "step-000002"),
+      files::names_in(folder / "step-000002"),
       ElementsAre("manifest.json", "state-00000-of-00002.json", "state-00000-of-00002.safetensors",
                   "state-00001-of-00002.json", "state-00001-of-00002.safetensors"));
-  const auto file = SafetensorsFile::open(folder / "step-000002/state-00000-of-00002.safetensors");
+  const auto file =
+      files::SafetensorsFile::open(folder / "step-000002/state-00000-of-00002.safetensors");
   EXPECT_NE(file.find("exp_avg_sq.transformer.wte.weight"), nullptr);
   const Checkpoint checkpoint = Checkpoint::open(folder / "step-000002");
   EXPECT_EQ(checkpoint.manifest().world, 2);
@@ -445,12 +446,12 @@ TEST(CheckpointFolder, HoldsWhatItSays) {
               ElementsAre("exp_avg", "exp_avg_sq", "weights"));
 }
 
-void make_folders(const ScratchFolder& folder, const std::vector<std::string>& names) {
+void make_folders(const files::ScratchFolder& folder, const std::vector<std::string>& names) {
   for (const std::string& name : names) std::filesystem::create_directory(folder / name);
 }
 
 TEST(CheckpointFolder, RestsOfAKilledRunGo_AndWhatWasCompleteIsNamed) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   make_folders(folder, {"step-000004", ".step-000008.tmp-7-0", ".step-000012.tmp-7-1", "notes",
                         ".trash-step-000002-7", ".other.tmp-1-1"});
   folder.write(".step-000012.tmp-7-1/manifest.json", "{}");
@@ -462,7 +463,7 @@ TEST(CheckpointFolder, RestsOfAKilledRunGo_AndWhatWasCompleteIsNamed) {
 }
 
 TEST(CheckpointFolder, LaterOnesAreSetAside) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   make_folders(folder, {"step-000004", "step-000008", "step-000012", "aside-step-000012"});
   EXPECT_EQ(set_later_aside(folder.path(), 4).size(), 2U);
   EXPECT_THAT(folder.names(), ElementsAre("aside-step-000008", "aside-step-000012", "step-000004"));
@@ -471,7 +472,7 @@ TEST(CheckpointFolder, LaterOnesAreSetAside) {
 }
 
 TEST(CheckpointFolder, OldOnesGo_ByNumber) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   make_folders(folder,
                {"step-000004", "step-1000000", "step-000100", "step-000099", "step-x", "best"});
   EXPECT_THAT(prune_checkpoints(folder.path(), 2),
@@ -480,13 +481,13 @@ TEST(CheckpointFolder, OldOnesGo_ByNumber) {
 }
 
 TEST(CheckpointFolder, ADamagedNewestIsPassedBy_ANamedOneIsNot) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const Way way{"", 2, 1};
   run(way, 1, {}, folder.path());
   run(way, 1, folder.path(), folder.path());
   EXPECT_THAT(folder.names(), ElementsAre("step-000001", "step-000002"));
   const std::string path = folder / "step-000002/state-00001-of-00002.safetensors";
-  std::string bytes = read_whole_file(path);
+  std::string bytes = files::read_whole_file(path);
   bytes[bytes.size() - 100] ^= 4;
   folder.write("step-000002/state-00001-of-00002.safetensors", bytes);
   comm::run_local_ranks(2, {.seed = kSeed, .num_threads = 1}, [&](comm::World& world) {
@@ -500,7 +501,7 @@ TEST(CheckpointFolder, ADamagedNewestIsPassedBy_ANamedOneIsNot) {
 
 // A folder of damaged ones and an old one that is whole: that stays.
 TEST(CheckpointFolder, TheNewestThatIsWholeStays_WhereAPruneVerifies) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   run({"", 1, 0}, 0, {}, {}, [&](zero::Engine& engine) {
     for (const int64_t step : {1, 2, 3, 4}) {
       save_checkpoint(engine, folder.path(), checkpoint_name(step));
@@ -527,15 +528,15 @@ void read_all(const std::string& path) {
 }
 
 TEST(Damage, EveryFlippedBitIsFound) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   run({"", 2, 1}, 1, {}, folder.path());
   const std::string checkpoint = folder / "step-000001";
   read_all(checkpoint);
   std::mt19937_64 random(7);
   int found = 0, tried = 0;
-  for (const std::string& name : names_in(checkpoint)) {
+  for (const std::string& name : files::names_in(checkpoint)) {
     const std::string path = checkpoint + '/' + name;
-    const std::string whole = read_whole_file(path);
+    const std::string whole = files::read_whole_file(path);
     for (int i = 0; i < 200; ++i, ++tried) {
       std::string damaged = whole;
       // The beginning holds headers and checksums: look there more often.
@@ -559,40 +560,40 @@ TEST(Damage, EveryFlippedBitIsFound) {
 }
 
 TEST(Damage, IsNamedByParameterAndElements) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   run({"", 1, 0}, 1, {}, folder.path());
   const std::string name = "step-000001/state-00000-of-00001.safetensors";
-  const SafetensorsFile file = SafetensorsFile::open(folder / name);
-  std::string bytes = read_whole_file(folder / name);
+  const files::SafetensorsFile file = files::SafetensorsFile::open(folder / name);
+  std::string bytes = files::read_whole_file(folder / name);
   bytes[static_cast<size_t>(file.find("exp_avg.transformer.wpe.weight")->begin) + 40] ^= 1;
   folder.write(name, bytes);
-  EXPECT_THAT(message_of<DataError>([&] { read_all(folder / "step-000001"); }),
+  EXPECT_THAT(files::message_of<DataError>([&] { read_all(folder / "step-000001"); }),
               HasSubstr("exp_avg of transformer.wpe.weight, elements 0 to 383,"));
 }
 
 TEST(Damage, TruncatedMissingAndMixedUpFilesAreRefused) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   run({"", 2, 1}, 1, {}, folder.path());
   run({"", 2, 1}, 1, folder.path(), folder.path());
   const std::string first = folder / "step-000001", second = folder / "step-000002";
   const auto refused = [&](const std::string& name, const std::string& content) {
-    const std::string whole = read_whole_file(second + '/' + name);
+    const std::string whole = files::read_whole_file(second + '/' + name);
     folder.write("step-000002/" + name, content);
-    const std::string message = message_of<DataError>([&] { read_all(second); });
+    const std::string message = files::message_of<DataError>([&] { read_all(second); });
     folder.write("step-000002/" + name, whole);
     return message;
   };
-  for (const std::string& name : names_in(second)) {
+  for (const std::string& name : files::names_in(second)) {
     SCOPED_TRACE(name);
-    const std::string whole = read_whole_file(second + '/' + name);
+    const std::string whole = files::read_whole_file(second + '/' + name);
     for (const size_t size : {size_t{0}, size_t{1}, whole.size() / 2, whole.size() - 1}) {
       EXPECT_THAT(refused(name, whole.substr(0, size)), HasSubstr(name));
     }
     EXPECT_THAT(refused(name, whole + "x"), HasSubstr(name));
     if (name != "manifest.json") {
-      EXPECT_THAT(refused(name, read_whole_file(first + '/' + name)), HasSubstr(name));
+      EXPECT_THAT(refused(name, files::read_whole_file(first + '/' + name)), HasSubstr(name));
       std::filesystem::rename(second + '/' + name, folder / "aside");
-      EXPECT_THAT(message_of<DataError>([&] { read_all(second); }), HasSubstr(name));
+      EXPECT_THAT(files::message_of<DataError>([&] { read_all(second); }), HasSubstr(name));
       std::filesystem::rename(folder / "aside", second + '/' + name);
     }
   }
@@ -601,11 +602,11 @@ TEST(Damage, TruncatedMissingAndMixedUpFilesAreRefused) {
 
 // Checksums that are right, and slices that do not make up a parameter.
 TEST(Damage, SlicesOfAnotherMeshAreRefused) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   run({.name = "", .world = 3, .tensor = 3}, 0, {}, folder.path());
   const std::string path = folder / "step-000000/";
   const std::string name = "state-00001-of-00003.json";
-  const std::string text = read_whole_file(path + name);
+  const std::string text = files::read_whole_file(path + name);
   const Manifest manifest = Checkpoint::open(path).manifest();
   const auto refused = [&](const std::function<void(StoredPart&)>& change) {
     StateIndex index = parse_state_index(text, name);
@@ -622,7 +623,7 @@ TEST(Damage, SlicesOfAnotherMeshAreRefused) {
       file.crc = crc32c(std::as_bytes(std::span(changed)));
     }
     folder.write("step-000000/manifest.json", to_json(other));
-    return message_of<DataError>([&] { Checkpoint::open(path); });
+    return files::message_of<DataError>([&] { Checkpoint::open(path); });
   };
   const auto become = [](int64_t index, int64_t count) {
     return [=](StoredPart& part) {
@@ -638,9 +639,9 @@ TEST(Damage, SlicesOfAnotherMeshAreRefused) {
 }
 
 TEST(Damage, ANewerVersionIsRefused_WithTheCure) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   run({"", 1, 0}, 1, {}, folder.path());
-  std::string text = read_whole_file(folder / "step-000001/manifest.json");
+  std::string text = files::read_whole_file(folder / "step-000001/manifest.json");
   const std::string version = "\"version\": 1,";
   const size_t at = text.find(version), rest = text.find(',') + 1;
   ASSERT_NE(at, std::string::npos);
@@ -648,12 +649,12 @@ TEST(Damage, ANewerVersionIsRefused_WithTheCure) {
   const uint32_t crc = crc32c(std::as_bytes(std::span(text).subspan(rest)));
   folder.write("step-000001/manifest.json",
                fmt::format("{{\"crc32c\":\"{:08x}\",{}", crc, text.substr(rest)));
-  EXPECT_THAT(message_of<DataError>([&] { Checkpoint::open(folder / "step-000001"); }),
+  EXPECT_THAT(files::message_of<DataError>([&] { Checkpoint::open(folder / "step-000001"); }),
               HasSubstr("its format is 2, this one reads up to 1; take that zinc"));
 }
 
 TEST(Load, RefusesAnotherModelSeedAndOptimizer) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   run({"", 1, 0}, 1, {}, folder.path());
   const auto refused = [&]<class E>(uint64_t seed, const nn::Gpt2Config& model_config,
                                     optim::OptimizerKind kind, E*) {
@@ -663,7 +664,7 @@ TEST(Load, RefusesAnotherModelSeedAndOptimizer) {
       zero::EngineConfig config = config_of({}, {});
       config.optimizer.kind = kind;
       zero::Engine engine(model, config, world);
-      message = message_of<E>([&] { load_checkpoint(engine, folder.path()); });
+      message = files::message_of<E>([&] { load_checkpoint(engine, folder.path()); });
     });
     return message;
   };
@@ -680,7 +681,7 @@ TEST(Load, RefusesAnotherModelSeedAndOptimizer) {
 }
 
 TEST(Load, WhereItIsNotStrict_TakesWhatThereIs) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const Outcome saved = run({"", 1, 0}, kBefore, {}, folder.path());
   for (const int more : {1, -1}) {
     comm::run_local_ranks(2, {.seed = kSeed, .num_threads = 1}, [&](comm::World& world) {
@@ -689,7 +690,7 @@ TEST(Load, WhereItIsNotStrict_TakesWhatThereIs) {
       nn::Gpt2 model(other);
       zero::Engine engine(model, config_of({"", 2, 3}, {}), world);
       if (more < 0) {
-        EXPECT_THAT(message_of<ConfigError>([&] { load_checkpoint(engine, folder.path()); }),
+        EXPECT_THAT(files::message_of<ConfigError>([&] { load_checkpoint(engine, folder.path()); }),
                     HasSubstr("it has transformer.h.3."));
       }
       load_checkpoint(engine, folder.path(), {}, {.strict = false});
@@ -722,11 +723,11 @@ INSTANTIATE_TEST_SUITE_P(Ways, Frozen,
 
 TEST_P(Frozen, WeightsAreNamed_AndFoundAgain) {
   const Way& way = GetParam();
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string base = folder / "base", checkpoints = folder / "checkpoints";
   const std::string frozen = "transformer.h.1.mlp.c_fc.weight";
   // In f32, from which the other runs round.
-  run({"", 1, 0}, 0, {}, {}, [&](zero::Engine& engine) { save_model(engine, base); });
+  run({"", 1, 0}, 0, {}, {}, [&](zero::Engine& engine) { hub::save_model(engine, base); });
   run(way, 0, {}, {}, [&](zero::Engine& engine) {
     for (int64_t i = 0; i < kBefore; ++i) step(engine, i, nullptr);
     CheckpointSaver saver(engine, checkpoints);
@@ -739,9 +740,9 @@ TEST_P(Frozen, WeightsAreNamed_AndFoundAgain) {
   const Checkpoint checkpoint = Checkpoint::open(path);
   EXPECT_EQ(checkpoint.manifest().frozen->parameters.size(), 4U);
   EXPECT_TRUE(checkpoint.tensors().contains(frozen));
-  for (const std::string& name : names_in(path)) {
+  for (const std::string& name : files::names_in(path)) {
     if (!name.ends_with(".safetensors")) continue;
-    EXPECT_EQ(SafetensorsFile::open(path + '/' + name).find("weights." + frozen), nullptr);
+    EXPECT_EQ(files::SafetensorsFile::open(path + '/' + name).find("weights." + frozen), nullptr);
   }
   read_all(path);
   const CheckpointDifference difference =
@@ -753,7 +754,7 @@ TEST_P(Frozen, WeightsAreNamed_AndFoundAgain) {
   // A checkpoint without its base is not damaged: it is neither passed by nor deleted.
   std::filesystem::rename(base, folder / "moved");
   Checkpoint::open(path).verify();
-  EXPECT_THAT(message_of<ConfigError>([&] { read_all(path); }),
+  EXPECT_THAT(files::message_of<ConfigError>([&] { read_all(path); }),
               HasSubstr(base + ", which is not there"));
   std::filesystem::remove_all(checkpoints + "/copied");
   std::filesystem::rename(path, checkpoints + "/.step-000002.tmp-7-0");
@@ -764,10 +765,10 @@ TEST_P(Frozen, WeightsAreNamed_AndFoundAgain) {
   });
 
   const std::string file = folder / "moved/model.safetensors";
-  std::string bytes = read_whole_file(file);
-  bytes[static_cast<size_t>(SafetensorsFile::open(file).find(frozen)->begin) + 2] ^= 64;
+  std::string bytes = files::read_whole_file(file);
+  bytes[static_cast<size_t>(files::SafetensorsFile::open(file).find(frozen)->begin) + 2] ^= 64;
   folder.write("moved/model.safetensors", bytes);
-  EXPECT_THAT(message_of<ConfigError>([&] {
+  EXPECT_THAT(files::message_of<ConfigError>([&] {
                 Checkpoint changed = Checkpoint::open(path);
                 changed.look_for_frozen_in(folder / "moved");
                 changed.verify_frozen();
@@ -781,9 +782,9 @@ TEST_P(Frozen, WeightsAreNamed_AndFoundAgain) {
 }
 
 TEST(FrozenByHand, WeightsThatWereSetByHand_AreNotThoseOfTheFolder) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   run({"", 2, 2}, 0, {}, {}, [&](zero::Engine& engine) {
-    save_model(engine, folder / "base");
+    hub::save_model(engine, folder / "base");
     CheckpointSaver saver(engine, folder / "checkpoints");
     saver.begin("a", {.frozen_from = folder / "base"}, /*beside=*/false);
     saver.finish();
@@ -800,9 +801,9 @@ TEST(FrozenByHand, WeightsThatWereSetByHand_AreNotThoseOfTheFolder) {
 
 // What the engine has is compared with what the folder's weights encode to.
 TEST(FrozenQuantized, BaseIsNamedAndLooksAsItsFolder_OrNothingIsSaved) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string base = folder / "base", name = "transformer.h.1.mlp.c_fc.weight";
-  run({"", 1, 0}, 0, {}, {}, [&](zero::Engine& engine) { save_model(engine, base); });
+  run({"", 1, 0}, 0, {}, {}, [&](zero::Engine& engine) { hub::save_model(engine, base); });
   for (const auto format : {BlockFormat::nf4, BlockFormat::int8}) {
     for (const int stage : {1, 3}) {
       comm::run_local_ranks(2, {.seed = kSeed, .num_threads = 1}, [&](comm::World& world) {
@@ -815,8 +816,9 @@ TEST(FrozenQuantized, BaseIsNamedAndLooksAsItsFolder_OrNothingIsSaved) {
         zero::Engine engine(model, config, world);
         const std::string checkpoints = folder / str(name_of(format), stage);
         CheckpointSaver saver(engine, checkpoints);
-        EXPECT_THAT(message_of<ConfigError>([&] { saver.begin("none", {}, /*beside=*/false); }),
-                    HasSubstr("name the folder of the base"));
+        EXPECT_THAT(
+            files::message_of<ConfigError>([&] { saver.begin("none", {}, /*beside=*/false); }),
+            HasSubstr("name the folder of the base"));
         saver.begin("a", {.frozen_from = base}, /*beside=*/true);
         const Checkpoint saved = Checkpoint::open(saver.finish());
         saved.verify_frozen();
@@ -835,7 +837,7 @@ TEST(FrozenQuantized, BaseIsNamedAndLooksAsItsFolder_OrNothingIsSaved) {
 
 // DeepSpeed's load_optimizer_states and load_lr_scheduler_states, and load_module_only: neither.
 TEST(Load, OfAPart_LeavesStatesAndCountersAsTheyAre) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const Outcome saved = run({"", 1, 0}, kBefore, {}, folder.path());
   for (const bool states : {true, false}) {
     for (const bool counters : {true, false}) {

@@ -15,12 +15,12 @@
 #include <vector>
 
 #include "core/error.h"
+#include "files/json/parser.h"
+#include "files/json/writer.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
+#include "plan/plan.h"
 #include "train/config/key.h"
-#include "train/json/parser.h"
-#include "train/json/writer.h"
-#include "train/plan/plan.h"
 
 namespace zinc::train {
 namespace config_keys_test {
@@ -30,25 +30,26 @@ using testing::UnorderedElementsAreArray;
 
 constexpr int64_t kRanks = 2;
 
-Config parse(const json::Object& file, const Overrides& flags = {}) {
-  return parse_config(json::write(file), "ds.json", kRanks, flags);
+Config parse(const files::json::Object& file, const Overrides& flags = {}) {
+  return parse_config(files::json::write(file), "ds.json", kRanks, flags);
 }
 
-json::Object with(json::Object file, std::string_view path, json::Value value) {
+files::json::Object with(files::json::Object file, std::string_view path,
+                         files::json::Value value) {
   const size_t dot = path.find('.');
   const std::string_view name = path.substr(0, dot);
   if (dot != std::string_view::npos) {
-    const json::Value* inner = file.find(name);
-    value = with(inner == nullptr ? json::Object() : inner->as_object(), path.substr(dot + 1),
-                 std::move(value));
+    const files::json::Value* inner = file.find(name);
+    value = with(inner == nullptr ? files::json::Object() : inner->as_object(),
+                 path.substr(dot + 1), std::move(value));
   }
   file.set(name, std::move(value));
   return file;
 }
 
-bool holds(const json::Object& file, std::string_view path) {
+bool holds(const files::json::Object& file, std::string_view path) {
   const size_t dot = path.find('.');
-  const json::Value* value = file.find(path.substr(0, dot));
+  const files::json::Value* value = file.find(path.substr(0, dot));
   if (value == nullptr || dot == std::string_view::npos) return value != nullptr;
   return holds(value->as_object(), path.substr(dot + 1));
 }
@@ -57,7 +58,7 @@ bool holds(const json::Object& file, std::string_view path) {
 struct Need {
   std::string_view of;  // the key, or where its path begins
   std::string_view path;
-  json::Value value;
+  files::json::Value value;
 };
 
 std::vector<Need> needs() {
@@ -120,16 +121,16 @@ std::vector<Need> needs() {
 }
 
 // Files in which a value of the key counts: one, or one per schedule that has the key.
-std::vector<json::Object> files_for(const Key& key) {
-  json::Object file;
+std::vector<files::json::Object> files_for(const Key& key) {
+  files::json::Object file;
   for (const Need& need : needs()) {
     if (key.path.starts_with(need.of)) file = with(std::move(file), need.path, need.value);
   }
   if (!key.unknown_without) return {file};
-  std::vector<json::Object> files;
+  std::vector<files::json::Object> files;
   std::istringstream kinds(key.only_with);
   for (std::string kind; std::getline(kinds >> std::ws, kind, ',');) {
-    const json::Object of_kind = with(file, "scheduler.type", kind);
+    const files::json::Object of_kind = with(file, "scheduler.type", kind);
     const bool long_name = kind.starts_with("Warmup");
     const bool has_total =
         kind == "Linear" || kind == "Cosine" || kind == "WarmupDecayLR" || kind == "WarmupCosineLR";
@@ -141,7 +142,7 @@ std::vector<json::Object> files_for(const Key& key) {
 }
 
 // A value of the key that is not `now`.
-json::Value other_value(const Key& key, const json::Value& now) {
+files::json::Value other_value(const Key& key, const files::json::Value& now) {
   if (key.path == "train_batch_size") return 8 * kRanks;
   if (key.path == "optimizer.type") return "SGD";
   switch (key.setting.type) {
@@ -165,7 +166,7 @@ json::Value other_value(const Key& key, const json::Value& now) {
     case KeyType::bytes:
       return "3GiB";
     case KeyType::pair:
-      return json::Array{0.5, 0.25};
+      return files::json::Array{0.5, 0.25};
     case KeyType::block:
       return with({}, "enabled", true);
     default:
@@ -228,15 +229,16 @@ TEST(ConfigKeys, EveryKeyThatWorks_MovesSomething_AndIsKept) {
   for (const Key& key : config_keys()) {
     const bool works = key.key_class == KeyClass::works && !key.is_block();
     if (!works && key.key_class != KeyClass::deprecated) continue;
-    for (const json::Object& file : files_for(key)) {
+    for (const files::json::Object& file : files_for(key)) {
       const Config without = parse(file);
-      const json::Value now =
-          key.setting.get && !key.is_block() ? key.setting.get(without, kRanks) : json::Value();
-      const json::Value value = other_value(key, now);
-      json::Object given = with(file, key.path, value);
+      const files::json::Value now = key.setting.get && !key.is_block()
+                                         ? key.setting.get(without, kRanks)
+                                         : files::json::Value();
+      const files::json::Value value = other_value(key, now);
+      files::json::Object given = with(file, key.path, value);
       if (key.path == "train_batch_size") given = with({}, key.path, value);
       const Config config = parse(given);
-      const std::string what = str(key.path, " ", json::write(value));
+      const std::string what = str(key.path, " ", files::json::write(value));
       if (has_value(key)) {
         std::vector<std::string> moved = followers_of(key.path);
         moved.push_back(key.path);
@@ -264,7 +266,7 @@ std::string behaviour_of(const Config& config) {
   model.num_kv_heads = 2;
   std::string text;
   try {
-    text = json_of(make_plan({.config = model}, config, {.world = kRanks, .seq = 16}));
+    text = plan::json_of(plan::make_plan({.config = model}, config, {.world = kRanks, .seq = 16}));
   } catch (const ConfigError& error) {
     text = error.what();
   }
@@ -302,9 +304,9 @@ TEST(ConfigKeys, EveryKeyThatWorks_ChangesWhatARunDoes_WhereItsRowSaysSo) {
     if (!has_value(key) || key.key_class != KeyClass::works || key.path == "train_batch_size") {
       continue;
     }
-    const json::Object file = files_for(key).front();
+    const files::json::Object file = files_for(key).front();
     const Config without = parse(file);
-    json::Value value = other_value(key, key.setting.get(without, kRanks));
+    files::json::Value value = other_value(key, key.setting.get(without, kRanks));
     // Large enough, and small enough, for so small a model.
     if (key.unit == "elements") value = 5000;
     if (key.unit == "steps" && key.block() == "scheduler.params") value = 5;
@@ -319,9 +321,9 @@ TEST(ConfigKeys, EveryKeyThatWorks_ChangesWhatARunDoes_WhereItsRowSaysSo) {
 TEST(ConfigKeys, ADefaultInTheFile_IsTheSameAsNone) {
   int checked = 0;
   for (const Key& key : config_keys()) {
-    const json::Value standard = has_value(key) ? key.default_json() : json::Value();
+    const files::json::Value standard = has_value(key) ? key.default_json() : files::json::Value();
     if (standard.is_null() || !key.default_note.empty()) continue;
-    for (const json::Object& file : files_for(key)) {
+    for (const files::json::Object& file : files_for(key)) {
       if (holds(file, key.path)) continue;
       expect_equal_values(parse(with(file, key.path, standard)), parse(file), key.path);
       ++checked;
@@ -334,7 +336,7 @@ TEST(ConfigKeys, ValuesOutsideTheRange_NameTheKeyAndThePlace) {
   int checked = 0;
   for (const Key& key : config_keys()) {
     if (key.key_class != KeyClass::works || key.is_block()) continue;
-    std::vector<json::Value> wrong{json::Array{}};
+    std::vector<files::json::Value> wrong{files::json::Array{}};
     const Range& range = key.range;
     if (std::isfinite(range.least)) wrong.emplace_back(range.least - 1.0);
     if (std::isfinite(range.most)) wrong.emplace_back(range.most * 2.0 + 1.0);
@@ -342,12 +344,12 @@ TEST(ConfigKeys, ValuesOutsideTheRange_NameTheKeyAndThePlace) {
     if (range.multiple_of != 1) wrong.emplace_back(range.multiple_of + 1);
     if (key.setting.type == KeyType::integer) wrong.emplace_back(1.5);
     if (key.setting.type == KeyType::integer) wrong.emplace_back(2.0 * kLargestCount);
-    for (const json::Value& value : wrong) {
+    for (const files::json::Value& value : wrong) {
       try {
         parse(with(files_for(key).front(), key.path, value));
-        ADD_FAILURE() << key.path << " takes " << json::write(value);
+        ADD_FAILURE() << key.path << " takes " << files::json::write(value);
       } catch (const ConfigError& error) {
-        EXPECT_THAT(error.what(), HasSubstr(key.path + " must be ")) << json::write(value);
+        EXPECT_THAT(error.what(), HasSubstr(key.path + " must be ")) << files::json::write(value);
         EXPECT_THAT(error.what(), HasSubstr("ds.json:1:"));
       }
       ++checked;
@@ -357,12 +359,12 @@ TEST(ConfigKeys, ValuesOutsideTheRange_NameTheKeyAndThePlace) {
 }
 
 TEST(ConfigKeys, AValueThatDoesNotCount_IsNotInTheConfiguration) {
-  const json::Object file = with({}, "train_micro_batch_size_per_gpu", 4);
+  const files::json::Object file = with({}, "train_micro_batch_size_per_gpu", 4);
   const Config plain = parse(file);
   int checked = 0;
   for (const Key& key : config_keys()) {
     if (!has_value(key) || !key.in_force || key.unknown_without || key.counts(plain)) continue;
-    const json::Value value = other_value(key, key.setting.get(plain, kRanks));
+    const files::json::Value value = other_value(key, key.setting.get(plain, kRanks));
     expect_equal_values(parse(with(file, key.path, value)), plain, key.path);
     ++checked;
   }
@@ -384,7 +386,7 @@ TEST(ConfigKeys, RowsSayWhatAReaderNeeds) {
 }
 
 TEST(ConfigKeys, TheTableForPrograms_HasEveryKey) {
-  const json::Value table = json::parse(config_keys_json(), "keys.json");
+  const files::json::Value table = files::json::parse(config_keys_json(), "keys.json");
   ASSERT_EQ(table.size(), config_keys().size());
   for (size_t i = 0; i < table.size(); ++i) {
     const Key& key = config_keys()[i];
@@ -392,7 +394,7 @@ TEST(ConfigKeys, TheTableForPrograms_HasEveryKey) {
     EXPECT_EQ(table.at(i).at("class").as_string(), name_of(key.key_class));
   }
   const Key& stage = *find_key("zero_optimization.stage");
-  const json::Value& row = table.at(static_cast<size_t>(&stage - config_keys().data()));
+  const files::json::Value& row = table.at(static_cast<size_t>(&stage - config_keys().data()));
   EXPECT_EQ(row.at("type").as_string(), "integer");
   EXPECT_EQ(row.at("minimum").as_int64(), 0);
   EXPECT_EQ(row.at("maximum").as_int64(), 3);
@@ -400,7 +402,7 @@ TEST(ConfigKeys, TheTableForPrograms_HasEveryKey) {
 }
 
 TEST(ConfigKeys, EveryFlag_IsSeenAndKept) {
-  const json::Object open =
+  const files::json::Object open =
       with(with({}, "train_micro_batch_size_per_gpu", 4), "scheduler.type", "linear");
   const Config without = parse(open, {.total_steps = 50});
   for (const Overrides& flags : {
@@ -416,7 +418,7 @@ TEST(ConfigKeys, EveryFlag_IsSeenAndKept) {
     EXPECT_NE(fingerprint_of(config, kRanks), fingerprint_of(without, kRanks));
     expect_equal_values(config, reloaded(config), "a flag");
   }
-  const json::Object constant = with({}, "train_micro_batch_size_per_gpu", 4);
+  const files::json::Object constant = with({}, "train_micro_batch_size_per_gpu", 4);
   EXPECT_THAT(resolved_json(parse(constant, {.warmup_steps = 7}), kRanks),
               HasSubstr("\"warmup_steps\": 7"));
 }

@@ -1,5 +1,5 @@
 // Checkpoints from DeepSpeed's files, and to llm.c's.
-#include "train/checkpoint/convert.h"
+#include "train/convert_checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,12 +9,12 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "hub/family.h"
+#include "hub/llmc_file.h"
 #include "nn/models/gpt2.h"
-#include "tests/train/scratch_folder.h"
+#include "tests/files/scratch_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "train/checkpoint/save_checkpoint.h"
-#include "train/hub/family.h"
-#include "train/hub/llmc_file.h"
 #include "train/run_position.h"
 
 namespace zinc::train {
@@ -32,8 +32,8 @@ std::vector<float> values_of(const Source& read, int64_t numel) {
 TEST(ConvertDeepSpeed, GivesACheckpointWithItsStates) {
   for (const std::string from : {"stage0", "stage1", "stage2", "stage3", "universal"}) {
     SCOPED_TRACE(from);
-    const ScratchFolder folder;
-    const auto saved = DeepSpeedCheckpoint::open(kFolder + from);
+    const files::ScratchFolder folder;
+    const auto saved = files::DeepSpeedCheckpoint::open(kFolder + from);
     const std::string path = convert_deepspeed(saved, folder.path(), {.seed = 7});
     EXPECT_EQ(path, folder / "step-000003");
     const Checkpoint checkpoint = Checkpoint::open(path);
@@ -44,10 +44,10 @@ TEST(ConvertDeepSpeed, GivesACheckpointWithItsStates) {
     EXPECT_EQ(position.loader.samples, saved.counters().global_samples);
     size_t compared = 0;
     for (const auto& parameter : saved.parameters()) {
-      for (const StateKind kind : kStateKinds) {
-        const std::string name(name_of(kind));
+      for (const files::StateKind kind : files::kStateKinds) {
+        const std::string name(files::name_of(kind));
         ASSERT_EQ(checkpoint.shape_of(parameter.name, name).has_value(),
-                  parameter.trained || kind == StateKind::weights);
+                  parameter.trained || kind == files::StateKind::weights);
         if (!saved.has(parameter.name, kind)) continue;
         const int64_t numel = parameter.shape.numel();
         EXPECT_EQ(
@@ -86,18 +86,18 @@ struct Net : nn::Model {
   Tensor loss(const nn::Batch&) override { return {}; }
 };
 
-Family net_family() {
-  return make_family<NetConfig>(
+hub::Family net_family() {
+  return hub::make_family<NetConfig>(
       {.model_type = "converted_net",
        .architectures = {"ConvertedNet"},
-       .parse = [](const json::Value&) { return NetConfig{}; },
+       .parse = [](const files::json::Value&) { return NetConfig{}; },
        .write = [](const NetConfig&,
-                   json::Object& object) { object.set("model_type", "converted_net"); },
-       .make = make_family_model<Net, NetConfig>,
-       .names = [](const NetConfig&) -> NameMap {
-         return {.rows = {{"packed", "up.weight", part_of_ours(0, 7)},
-                          {"packed", "embed.weight", part_of_ours(7, 11)},
-                          {"turned", "down.weight", transposed()},
+                   files::json::Object& object) { object.set("model_type", "converted_net"); },
+       .make = hub::make_family_model<Net, NetConfig>,
+       .names = [](const NetConfig&) -> hub::NameMap {
+         return {.rows = {{"packed", "up.weight", hub::part_of_ours(0, 7)},
+                          {"packed", "embed.weight", hub::part_of_ours(7, 11)},
+                          {"turned", "down.weight", hub::transposed()},
                           {"norm_weight", "norm.weight"},
                           {"norm_bias", "norm.bias"},
                           {"up_bias", "up.bias"},
@@ -106,16 +106,16 @@ Family net_family() {
 }
 
 TEST(ConvertDeepSpeed, ParametersOfAFamily_ComeFromTheTensorsOfItsMap) {
-  const Family family = net_family();
-  const ModelConfigFile model{.config = ModelConfig(family, NetConfig{})};
-  const ScratchFolder folder;
-  const auto saved = DeepSpeedCheckpoint::open(kFolder + "stage2");
+  const hub::Family family = net_family();
+  const hub::ModelConfigFile model{.config = hub::ModelConfig(family, NetConfig{})};
+  const files::ScratchFolder folder;
+  const auto saved = files::DeepSpeedCheckpoint::open(kFolder + "stage2");
   const Checkpoint checkpoint =
       Checkpoint::open(convert_deepspeed(saved, folder.path(), {.model = &model}));
   checkpoint.verify();
   EXPECT_EQ(checkpoint.tensors().size(), 6U);
-  for (const StateKind kind : kStateKinds) {
-    const std::string name(name_of(kind));
+  for (const files::StateKind kind : files::kStateKinds) {
+    const std::string name(files::name_of(kind));
     const auto theirs = [&](std::string_view tensor, int64_t numel) {
       return values_of([&](View out) { saved.read(tensor, kind, 0, out); }, numel);
     };
@@ -131,19 +131,20 @@ TEST(ConvertDeepSpeed, ParametersOfAFamily_ComeFromTheTensorsOfItsMap) {
       for (size_t c = 0; c < 6; ++c) EXPECT_EQ(turned[r * 6 + c], down[c * 7 + r]) << name;
     }
     EXPECT_EQ(ours("up_bias", 7), theirs("up.bias", 7)) << name;
-    EXPECT_EQ(checkpoint.shape_of("gain", name).has_value(), kind == StateKind::weights);
+    EXPECT_EQ(checkpoint.shape_of("gain", name).has_value(), kind == files::StateKind::weights);
   }
-  Family without = family;
-  without.names = [](const std::any&) -> NameMap { return {.rows = {{"gain", "lost"}}}; };
-  const ModelConfigFile other{.config = ModelConfig(without, NetConfig{})};
+  hub::Family without = family;
+  without.names = [](const std::any&) -> hub::NameMap { return {.rows = {{"gain", "lost"}}}; };
+  const hub::ModelConfigFile other{.config = hub::ModelConfig(without, NetConfig{})};
   EXPECT_THAT(
-      message_of<DataError>([&] { convert_deepspeed(saved, folder / "lost", {.model = &other}); }),
+      files::message_of<DataError>(
+          [&] { convert_deepspeed(saved, folder / "lost", {.model = &other}); }),
       testing::HasSubstr("packed of the model needs packed [18, 6], which the checkpoint does not "
                          "have"));
 }
 
 TEST(ExportLlmc, GivesTheWeightsOfTheCheckpoint_OfGpt2Alone) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   nn::Gpt2Config config = zero::test::tiny_config();
   const auto save = [&](const std::string& tag, const std::string& config_json) {
     comm::run_local_ranks(2, {.seed = 4, .num_threads = 1}, [&](comm::World& world) {
@@ -155,12 +156,12 @@ TEST(ExportLlmc, GivesTheWeightsOfTheCheckpoint_OfGpt2Alone) {
     });
     return Checkpoint::open(folder / tag);
   };
-  const Checkpoint checkpoint = save("gpt2", model_config_json(config, DType::f32));
+  const Checkpoint checkpoint = save("gpt2", hub::model_config_json(config, DType::f32));
   export_llmc(checkpoint, folder / "model.bin", DType::f32);
-  const LlmcFile file(InputFile::open(folder / "model.bin"));
+  const hub::LlmcFile file(files::InputFile::open(folder / "model.bin"));
   size_t compared = 0;
   for (size_t i = 0; i < file.tensors().size(); ++i) {
-    const StoredTensor& tensor = file.tensors()[i];
+    const hub::StoredTensor& tensor = file.tensors()[i];
     const int64_t numel = tensor.shape.numel();
     EXPECT_EQ(values_of([&](View out) { file.read(i, 0, out); }, numel),
               values_of([&](View out) { checkpoint.read(tensor.name, "weights", 0, out); }, numel))
@@ -169,7 +170,7 @@ TEST(ExportLlmc, GivesTheWeightsOfTheCheckpoint_OfGpt2Alone) {
   }
   EXPECT_EQ(compared, checkpoint.tensors().size());
   const Checkpoint other =
-      save("llama", model_config_json(zero::test::tiny_llama_config(), DType::f32));
+      save("llama", hub::model_config_json(zero::test::tiny_llama_config(), DType::f32));
   EXPECT_THROW(export_llmc(other, folder / "other.bin", DType::f32), ConfigError);
 }
 

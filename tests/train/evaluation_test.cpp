@@ -13,15 +13,15 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "files/json/parser.h"
+#include "hub/model.h"
+#include "hub/model_config.h"
 #include "nn/models/gpt2.h"
-#include "tests/train/scratch_folder.h"
+#include "tests/files/scratch_folder.h"
+#include "text/tokenizer_folder.h"
 #include "train/evaluation/choice_questions.h"
 #include "train/evaluation/evaluated_model.h"
 #include "train/evaluation/written_answers.h"
-#include "train/hub/model_config.h"
-#include "train/json/parser.h"
-#include "train/model.h"
-#include "train/text/tokenizer_folder.h"
 
 namespace zinc::train {
 namespace evaluation_test {
@@ -44,89 +44,93 @@ class ModelFolder {
     comm::run_local_ranks(1, {.seed = 9, .num_threads = 1}, [&](comm::World& world) {
       nn::Gpt2 model(config);
       zero::Engine engine(model, {}, world);
-      save_model(engine, {.config = config}, path());
+      hub::save_model(engine, {.config = config}, path());
     });
   }
   std::string path() const { return folder_ / "model"; }
 
  private:
-  ScratchFolder folder_;
+  files::ScratchFolder folder_;
 };
 
-Record record_of(const std::string& object) {
-  return {.fields = json::parse(object, "r.jsonl"), .place = "r.jsonl:7"};
+data::Record record_of(const std::string& object) {
+  return {.fields = files::json::parse(object, "r.jsonl"), .place = "r.jsonl:7"};
 }
 
-ExampleMaker maker_of(const FieldMap& fields, ChatFormat format, const Tokenizer& tokenizer) {
+data::ExampleMaker maker_of(const data::FieldMap& fields, data::ChatFormat format,
+                            const text::Tokenizer& tokenizer) {
   return {&tokenizer, {.fields = fields, .format = format, .max_tokens = 64}};
 }
 
 // --- questions
 
 TEST(Question, OfAPrompt_EndsWhereTheAnswerBegins) {
-  const ByteTokenizer bytes;
-  const FieldMap fields{.prompt = "q", .input = "i", .answer = "a"};
-  ExampleSettings settings{.fields = fields, .max_tokens = 64};
-  settings.pattern = parse_pattern_of_prompt("Q: {} A: {}!");
-  const ExampleMaker maker(&bytes, settings);
-  const Question question = maker.question(record_of(R"({"q": "one", "i": "two", "a": 3})"));
+  const text::ByteTokenizer bytes;
+  const data::FieldMap fields{.prompt = "q", .input = "i", .answer = "a"};
+  data::ExampleSettings settings{.fields = fields, .max_tokens = 64};
+  settings.pattern = data::parse_pattern_of_prompt("Q: {} A: {}!");
+  const data::ExampleMaker maker(&bytes, settings);
+  const data::Question question = maker.question(record_of(R"({"q": "one", "i": "two", "a": 3})"));
   EXPECT_EQ(question.prompt, "Q: one\ntwo A: ");
   EXPECT_EQ(question.answer, "3");
 }
 
 TEST(Question, OfAConversation_IsTheLastAnswer) {
-  const ByteTokenizer bytes;
-  const Record chat = record_of(
+  const text::ByteTokenizer bytes;
+  const data::Record chat = record_of(
       R"({"m": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
                 {"role": "user", "content": "c"}, {"role": "assistant", "content": " d "},
                 {"role": "user", "content": "e"}]})");
-  const auto prompt = [&](ChatFormat format) {
-    const Question question = maker_of({.messages = "m"}, format, bytes).question(chat);
+  const auto prompt = [&](data::ChatFormat format) {
+    const data::Question question = maker_of({.messages = "m"}, format, bytes).question(chat);
     EXPECT_EQ(question.answer, " d ");
     return question.prompt;
   };
-  EXPECT_EQ(prompt(ChatFormat::plain), "a\nb\nc\n");
-  EXPECT_EQ(prompt(ChatFormat::mistral), "<s>[INST] a [/INST]b</s>[INST] c [/INST]");
-  EXPECT_EQ(prompt(ChatFormat::chatglm3),
+  EXPECT_EQ(prompt(data::ChatFormat::plain), "a\nb\nc\n");
+  EXPECT_EQ(prompt(data::ChatFormat::mistral), "<s>[INST] a [/INST]b</s>[INST] c [/INST]");
+  EXPECT_EQ(prompt(data::ChatFormat::chatglm3),
             "[gMASK]sop<|user|>\n a<|assistant|>\n b<|user|>\n c<|assistant|>\n");
-  EXPECT_EQ(prompt(ChatFormat::chatml),
+  EXPECT_EQ(prompt(data::ChatFormat::chatml),
             "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n"
             "<|im_start|>user\nc<|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_THAT(prompt(ChatFormat::llama3),
+  EXPECT_THAT(prompt(data::ChatFormat::llama3),
               testing::EndsWith("<|start_header_id|>assistant<|end_header_id|>\n\n"));
 }
 
 TEST(Question, AnEmptyAnswer_HasTheSamePrompt) {
-  const ByteTokenizer bytes;
-  const Record chat = record_of(
+  const text::ByteTokenizer bytes;
+  const data::Record chat = record_of(
       R"({"m": [{"role": "user", "content": "a"}, {"role": "assistant", "content": ""}]})");
-  const Question question = maker_of({.messages = "m"}, ChatFormat::plain, bytes).question(chat);
+  const data::Question question =
+      maker_of({.messages = "m"}, data::ChatFormat::plain, bytes).question(chat);
   EXPECT_EQ(question.prompt, "a\n");
   EXPECT_EQ(question.answer, "");
 }
 
 TEST(Question, TextAlone_HasNone) {
-  const ByteTokenizer bytes;
-  const ExampleMaker maker = maker_of({.text = "t"}, ChatFormat::plain, bytes);
-  EXPECT_THAT(message_of<DataError>([&] { maker.question(record_of(R"({"t": "a"})")); }),
+  const text::ByteTokenizer bytes;
+  const data::ExampleMaker maker = maker_of({.text = "t"}, data::ChatFormat::plain, bytes);
+  EXPECT_THAT(files::message_of<DataError>([&] { maker.question(record_of(R"({"t": "a"})")); }),
               HasSubstr("r.jsonl:7: has text=t and no answer"));
 }
 
 TEST(Question, SpecialTokensBehindAText_AreNoPartOfAPrompt) {
-  const auto bert = load_tokenizer("tests/reference/tokenizers/bert.json");
-  const ExampleMaker maker = maker_of({.prompt = "q", .answer = "a"}, ChatFormat::plain, *bert);
+  const auto bert = text::load_tokenizer("tests/reference/tokenizers/bert.json");
+  const data::ExampleMaker maker =
+      maker_of({.prompt = "q", .answer = "a"}, data::ChatFormat::plain, *bert);
   std::vector<int32_t> around = bert->encode_with_specials("hello");
   around.pop_back();
   EXPECT_EQ(maker.encode_prompt("hello"), around);
 }
 
 TEST(ReadQuestions, BadFiles_AreNamed) {
-  const ScratchFolder folder;
-  const ByteTokenizer bytes;
-  const ExampleMaker maker = maker_of({.prompt = "q", .answer = "a"}, ChatFormat::plain, bytes);
+  const files::ScratchFolder folder;
+  const text::ByteTokenizer bytes;
+  const data::ExampleMaker maker =
+      maker_of({.prompt = "q", .answer = "a"}, data::ChatFormat::plain, bytes);
   const auto read = [&](const std::string& content, int64_t skip_bad) {
     const std::string path = folder.write("q.jsonl", content);
-    return message_of<DataError>([&] { read_questions(path, maker, skip_bad); });
+    return files::message_of<DataError>([&] { read_questions(path, maker, skip_bad); });
   };
   EXPECT_THAT(read("", 0), HasSubstr("q.jsonl: holds no records"));
   EXPECT_THAT(read("{\"q\": \"1\", \"a\": \"2\"}\n{\"q\": \"1\"}\n", 0),
@@ -145,7 +149,7 @@ TEST(SpreadIndices, TakeTheWholeLength) {
 
 TEST(ChoiceQuestion, OfTheUsualShapes) {
   const auto made = [](const std::string& object) {
-    const std::vector<Record> records{record_of(object)};
+    const std::vector<data::Record> records{record_of(object)};
     return choice_question(records[0], find_choice_fields(records));
   };
   const ChoiceQuestion harness = made(R"({"query": "Q", "choices": ["x", "y"], "gold": 1})");
@@ -164,7 +168,7 @@ TEST(ChoiceQuestion, OfTheUsualShapes) {
 TEST(ChoiceQuestion, BadRecords_AreNamed) {
   const auto problem = [](const std::string& object) {
     const ChoiceFields fields{.question = "question", .choices = "choices", .answer = "answer"};
-    return message_of<DataError>([&] { choice_question(record_of(object), fields); });
+    return files::message_of<DataError>([&] { choice_question(record_of(object), fields); });
   };
   EXPECT_THAT(problem(R"({"question": "Q", "choices": ["x"], "answer": 0})"),
               HasSubstr("at least two choices, not 1"));
@@ -174,15 +178,15 @@ TEST(ChoiceQuestion, BadRecords_AreNamed) {
               HasSubstr("answer 2 is outside the 2 choices"));
   EXPECT_THAT(problem(R"({"question": "Q", "choices": ["x", "y"], "answer": "zz"})"),
               HasSubstr("the answer 'zz' is none of the choices"));
-  const std::vector<Record> records{record_of(R"({"question": "Q", "answer": 1})")};
-  EXPECT_THAT(message_of<DataError>([&] { find_choice_fields(records); }),
+  const std::vector<data::Record> records{record_of(R"({"question": "Q", "answer": 1})")};
+  EXPECT_THAT(files::message_of<DataError>([&] { find_choice_fields(records); }),
               HasSubstr("the fields \"question\", \"answer\" have no choices"));
-  EXPECT_THAT(message_of<ConfigError>([] { parse_choice_fields("question=a,choice=b"); }),
+  EXPECT_THAT(files::message_of<ConfigError>([] { parse_choice_fields("question=a,choice=b"); }),
               HasSubstr("'choice=b' is not PART=FIELD"));
 }
 
 TEST(ChoiceTokens, WhiteSpaceBehindTheQuestionBelongsToTheChoice) {
-  const ByteTokenizer bytes;
+  const text::ByteTokenizer bytes;
   const ChoiceQuestion question{.question = "ab ", .choices = {"c", "de"}, .place = "r:1"};
   const ChoiceTokens tokens =
       choice_tokens(bytes, {.before = "", .between = " ", .behind = ""}, question, 1, 100);
@@ -192,12 +196,12 @@ TEST(ChoiceTokens, WhiteSpaceBehindTheQuestionBelongsToTheChoice) {
       choice_tokens(bytes, {.before = "", .between = " ", .behind = ""}, question, 1, 4);
   EXPECT_THAT(cut.tokens, ElementsAre('b', ' ', ' ', 'd', 'e'));
   EXPECT_EQ(cut.first, 1);
-  EXPECT_THAT(message_of<DataError>([&] {
+  EXPECT_THAT(files::message_of<DataError>([&] {
                 choice_tokens(bytes, {.before = "", .between = " ", .behind = ""}, question, 1, 3);
               }),
               HasSubstr("choice 1 alone is longer than the model's 3 positions"));
   const ChoiceQuestion empty{.question = "", .choices = {"c", "d"}, .place = "r:1"};
-  EXPECT_THAT(message_of<DataError>([&] { choice_tokens(bytes, {}, empty, 0, 9); }),
+  EXPECT_THAT(files::message_of<DataError>([&] { choice_tokens(bytes, {}, empty, 0, 9); }),
               HasSubstr("r:1: the question is empty"));
 }
 
@@ -230,7 +234,7 @@ TEST(ScoreLikelihoods, WhatIsNoNumberIsAnError) {
   const std::vector<ChoiceQuestion> questions{
       {.question = "Q", .choices = {"a", "b"}, .answer = 0, .place = "r.jsonl:7"}};
   const std::vector<double> likelihoods{-1.0, std::numeric_limits<double>::quiet_NaN()};
-  EXPECT_THAT(message_of<NumericsError>([&] { score_likelihoods(questions, likelihoods); }),
+  EXPECT_THAT(files::message_of<NumericsError>([&] { score_likelihoods(questions, likelihoods); }),
               HasSubstr("r.jsonl:7: the log-likelihood of choice 1 is not a number"));
 }
 
@@ -265,10 +269,11 @@ std::vector<PlacedQuestion> some_questions() {
 Outcome evaluate_on(const std::string& folder, int ranks, bool sharded) {
   Outcome outcome;
   comm::run_local_ranks(ranks, {.num_threads = 1}, [&](comm::World& world) {
-    const ModelConfigFile config = read_model_config(folder);
-    const ByteTokenizer bytes;
+    const hub::ModelConfigFile config = hub::read_model_config(folder);
+    const text::ByteTokenizer bytes;
     EvaluatedModel model(folder, config.config, world, {.sharded = sharded});
-    const ExampleMaker maker = maker_of({.prompt = "q", .answer = "a"}, ChatFormat::plain, bytes);
+    const data::ExampleMaker maker =
+        maker_of({.prompt = "q", .answer = "a"}, data::ChatFormat::plain, bytes);
     // Answers end at different lengths, so that ranks call for each other.
     const WrittenAnswers written = write_answers(
         model, bytes, maker, some_questions(),
@@ -280,7 +285,7 @@ Outcome evaluate_on(const std::string& folder, int ranks, bool sharded) {
     const ChoiceScores choices = score_choices(model, bytes, {.between = " "}, some_choices());
     if (!world.is_main()) return;
     outcome.choices = choices;
-    for (const TextPair& pair : written.pairs) {
+    for (const text::TextPair& pair : written.pairs) {
       outcome.answers.push_back(pair.prediction);
       EXPECT_EQ(pair.references.front(), "a");
     }
@@ -334,8 +339,8 @@ TEST(ScoreChoices, TheChoiceWithTheLargestLikelihoodWins) {
   const ModelFolder made;
   const std::string folder = made.path();
   comm::run_local_ranks(1, {.num_threads = 1}, [&](comm::World& world) {
-    const ModelConfigFile config = read_model_config(folder);
-    const ByteTokenizer bytes;
+    const hub::ModelConfigFile config = hub::read_model_config(folder);
+    const text::ByteTokenizer bytes;
     EvaluatedModel model(folder, config.config, world);
     const auto loss_of = [&](const std::string& text, int64_t masked) {
       const std::vector<int32_t> tokens = bytes.encode(text);

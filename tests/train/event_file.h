@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "core/crc32c.h"
-#include "tests/train/scratch_folder.h"
-#include "train/files/input_file.h"
+#include "files/input_file.h"
+#include "tests/files/scratch_folder.h"
 
 namespace zinc::train {
 
@@ -140,7 +140,7 @@ inline uint32_t unmask(uint32_t masked) {
 
 inline std::vector<Event> read_events(const std::string& path) {
   std::vector<Event> events;
-  EventBytes file(read_whole_file(path));
+  EventBytes file(files::read_whole_file(path));
   while (!file.empty()) {
     const std::string length = file.take(8);
     EXPECT_EQ(unmask(file.fixed<uint32_t>()), crc32c(std::as_bytes(std::span(length))));

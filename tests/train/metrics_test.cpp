@@ -9,10 +9,10 @@
 
 #include "core/crc32c.h"
 #include "core/error.h"
+#include "files/atomic_file.h"
+#include "files/json/parser.h"
+#include "tests/files/scratch_folder.h"
 #include "tests/train/event_file.h"
-#include "tests/train/scratch_folder.h"
-#include "train/files/atomic_file.h"
-#include "train/json/parser.h"
 #include "train/metrics/file_sinks.h"
 #include "train/metrics/tensorboard_sink.h"
 
@@ -42,7 +42,7 @@ StepMetrics example() {
 
 std::vector<std::string> lines_of(const std::string& path) {
   std::vector<std::string> lines;
-  std::string text = read_whole_file(path);
+  std::string text = files::read_whole_file(path);
   for (size_t end; (end = text.find('\n')) != std::string::npos; text.erase(0, end + 1)) {
     lines.push_back(text.substr(0, end));
   }
@@ -52,14 +52,14 @@ std::vector<std::string> lines_of(const std::string& path) {
 
 TEST(JsonLine, HasTheFieldsInOrder) {
   std::vector<std::string> keys;
-  const json::Value line = json::parse(json_line(example()), "line");
-  for (const json::Member& member : line.as_object()) keys.push_back(member.key);
+  const files::json::Value line = files::json::parse(json_line(example()), "line");
+  for (const files::json::Member& member : line.as_object()) keys.push_back(member.key);
   EXPECT_THAT(keys, ElementsAre("step", "loss", "lr", "grad_norm", "loss_scale", "skipped",
                                 "tokens", "seconds", "tokens_per_second", "peak_bytes"));
   EXPECT_FALSE(line.at("skipped").as_bool());
   EXPECT_EQ(line.at("step").as_int64(), 12);
   EXPECT_EQ(line.at("tokens").as_int64(), 8192);
-  const json::Value& peaks = line.at("peak_bytes");
+  const files::json::Value& peaks = line.at("peak_bytes");
   EXPECT_EQ(peaks.size(), 3U);
   EXPECT_EQ(peaks.at("device").size(), 8U);
   EXPECT_EQ(peaks.at("device").at("parameters").as_int64(), 4096);
@@ -73,8 +73,8 @@ TEST(JsonLine, SaysWhatWasSwapped) {
   StepMetrics m = example();
   m.swap = offload::SwapTraffic{
       .bytes_read = 4096, .bytes_written = 8192, .busy_ns = 250'000'000, .stall_ns = 125'000'000};
-  const json::Value line = json::parse(json_line(m), "line");
-  const json::Value& swap = line.at("swap");
+  const files::json::Value line = files::json::parse(json_line(m), "line");
+  const files::json::Value& swap = line.at("swap");
   EXPECT_EQ(swap.at("bytes_read").as_int64(), 4096);
   EXPECT_EQ(swap.at("bytes_written").as_int64(), 8192);
   EXPECT_DOUBLE_EQ(swap.at("busy_seconds").as_double(), 0.25);
@@ -87,7 +87,7 @@ TEST(JsonLine, Numbers_ReadBackToTheSameBits) {
                              static_cast<double>(3.7812345f), std::nextafter(1.0, 2.0)}) {
     m.loss = m.lr = m.grad_norm = m.seconds = m.tokens_per_second = value;
     m.val_loss = value;
-    const json::Value line = json::parse(json_line(m), "line");
+    const files::json::Value line = files::json::parse(json_line(m), "line");
     for (const char* key :
          {"loss", "lr", "grad_norm", "seconds", "tokens_per_second", "val_loss"}) {
       EXPECT_EQ(std::bit_cast<uint64_t>(line.at(key).as_double()), std::bit_cast<uint64_t>(value))
@@ -102,7 +102,7 @@ TEST(JsonLine, WhatIsNoNumber_IsNull) {
   m.grad_norm = std::numeric_limits<double>::infinity();
   m.skipped = true;
   m.overflow = "h.3.mlp.c_fc.weight";
-  const json::Value line = json::parse(json_line(m), "line");
+  const files::json::Value line = files::json::parse(json_line(m), "line");
   EXPECT_TRUE(line.at("loss").is_null());
   EXPECT_TRUE(line.at("grad_norm").is_null());
   EXPECT_TRUE(line.at("skipped").as_bool());
@@ -110,7 +110,7 @@ TEST(JsonLine, WhatIsNoNumber_IsNull) {
 }
 
 TEST(JsonLinesSink, AppendsALineAStepAtOnce) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string path = folder / "metrics.jsonl";
   JsonLinesSink sink(path);
   StepMetrics m = example();
@@ -121,12 +121,12 @@ TEST(JsonLinesSink, AppendsALineAStepAtOnce) {
   const std::vector<std::string> lines = lines_of(path);
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[0], json_line(example()));
-  EXPECT_EQ(json::parse(lines[1], "line").at("val_loss").as_double(), 1.5);
+  EXPECT_EQ(files::json::parse(lines[1], "line").at("val_loss").as_double(), 1.5);
   EXPECT_THROW(JsonLinesSink{path}, IoError);
 }
 
 TEST(CsvSink, WritesATable) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string path = folder / "metrics.csv";
   StepMetrics m = example();
   m.tokens_per_second = 57569.0;
@@ -147,7 +147,7 @@ TEST(CsvSink, WritesATable) {
 }
 
 TEST(CsvMonitorSink, LaysFilesOutAsDeepSpeedDoes) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string monitor = folder / "logs/job";
   CsvMonitorSink sink(monitor);
   StepMetrics m = example();
@@ -156,16 +156,16 @@ TEST(CsvMonitorSink, LaysFilesOutAsDeepSpeedDoes) {
   m.loss = 0.25;
   m.val_loss = 2.0;
   sink.write(m);
-  EXPECT_THAT(names_in(monitor),
+  EXPECT_THAT(files::names_in(monitor),
               ElementsAre("Train_Samples_grad_norm.csv", "Train_Samples_loss_scale.csv",
                           "Train_Samples_lr.csv", "Train_Samples_tokens_per_second.csv",
                           "Train_Samples_train_loss.csv", "Validation_Samples_val_loss.csv"));
-  EXPECT_EQ(read_whole_file(monitor + "/Train_Samples_train_loss.csv"),
+  EXPECT_EQ(files::read_whole_file(monitor + "/Train_Samples_train_loss.csv"),
             "step,train_loss\r\n384,0.30000000000000004\r\n416,0.25\r\n");
-  EXPECT_EQ(read_whole_file(monitor + "/Validation_Samples_val_loss.csv"),
+  EXPECT_EQ(files::read_whole_file(monitor + "/Validation_Samples_val_loss.csv"),
             "step,val_loss\r\n416,2\r\n");
   CsvMonitorSink(monitor).write(m);  // a second run goes on, without a second header
-  EXPECT_EQ(read_whole_file(monitor + "/Validation_Samples_val_loss.csv"),
+  EXPECT_EQ(files::read_whole_file(monitor + "/Validation_Samples_val_loss.csv"),
             "step,val_loss\r\n416,2\r\n416,2\r\n");
 }
 
@@ -191,7 +191,7 @@ TEST(TensorBoard, TextEvent_IsATensorOfOneString) {
 }
 
 TEST(TensorBoardSink, File_ReadsBack) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   TensorBoardSink sink(folder / "tb", 1700000000.5);
   StepMetrics m = example();
   m.loss = 2.0 / 3;
@@ -247,7 +247,7 @@ TEST(Histogram, CountsEachValueInItsBucket) {
 
 // TensorBoard takes bucket i to reach from the end of bucket i - 1 to its own.
 TEST(TensorBoardSink, Histograms_ReadBack) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::vector<double> values = {-2.0, 0.5, 0.51, 7.0};
   std::vector<Histogram> histograms = {{.name = "h.0.weight"}, {.name = "empty"}};
   histograms[0].add(ConstView(values.data(), DType::f64, Shape{4}));
@@ -269,7 +269,7 @@ TEST(TensorBoardSink, Histograms_ReadBack) {
 }
 
 TEST(TensorBoardSink, Samples_AreTextsThatAreNoMarkdown) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   TensorBoardSink sink(folder / "tb", 1.0);
   const std::vector<SampleText> samples = {{"# a", " b\n* c"}, {"", "d"}};
   sink.write_samples({.step = 3, .samples = 96, .wall_time = 2.5}, samples);
@@ -283,29 +283,29 @@ TEST(TensorBoardSink, Samples_AreTextsThatAreNoMarkdown) {
 }
 
 TEST(SampleFileSink, KeepsWhatBelongsToTheStepsSoFar) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string path = folder / "samples.txt";
   const std::vector<SampleText> two = {{"In", " the\n"}, {"", "end"}};
   {
     SampleFileSink sink(folder.path());
     sink.write_samples({.step = 0}, {});
-    EXPECT_FALSE(file_exists(path));
+    EXPECT_FALSE(files::file_exists(path));
     for (const int64_t step : {2, 4, 6}) sink.write_samples({.step = step}, two);
   }
   const auto text_of = [](int step) {
     return str("--- step ", step, "\nIn the\n\n--- step ", step, "\nend\n");
   };
-  EXPECT_EQ(read_whole_file(path), text_of(2) + text_of(4) + text_of(6));
+  EXPECT_EQ(files::read_whole_file(path), text_of(2) + text_of(4) + text_of(6));
   SampleFileSink later(folder.path(), FiguresSoFar{.step = 4, .samples = 8});
-  EXPECT_EQ(read_whole_file(path), text_of(2) + text_of(4));
+  EXPECT_EQ(files::read_whole_file(path), text_of(2) + text_of(4));
   later.write_samples({.step = 4}, two);  // the run ended there, and is asked again
-  EXPECT_EQ(read_whole_file(path), text_of(2) + text_of(4));
+  EXPECT_EQ(files::read_whole_file(path), text_of(2) + text_of(4));
 }
 
 TEST(TensorBoardSink, SecondFile_TakesTheNextNumber) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const TensorBoardSink first(folder / "tb", 1234.0), second(folder / "tb", 1234.0);
-  const std::vector<std::string> names = names_in(folder / "tb");
+  const std::vector<std::string> names = files::names_in(folder / "tb");
   ASSERT_EQ(names.size(), 2U);
   EXPECT_THAT(names[0], testing::StartsWith("events.out.tfevents.0000001234."));
   EXPECT_THAT(names[0], testing::EndsWith(".0"));

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/error.h"
-#include "tests/train/scratch_folder.h"
-#include "train/json/parser.h"
+#include "files/json/parser.h"
+#include "tests/files/scratch_folder.h"
 #include "train/plot/page.h"
 #include "train/plot/run_series.h"
 
@@ -69,7 +69,7 @@ TEST(Curve, CutForgetsWhatIsDoneAgain) {
 }
 
 TEST(RunReader, ReadsWhatALineHas) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   folder.write("metrics.jsonl",
                metrics_line(1, "4.0",
                             ",\"loss_scale\":8,\"peak_bytes\":{\"device\":{\"parameters\":64,"
@@ -101,7 +101,7 @@ TEST(RunReader, ReadsWhatALineHas) {
 }
 
 TEST(RunReader, FollowsAFileThatGrows) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string path = folder.write("m.jsonl", metrics_line(1, "4.0") + "{\"step\":2,\"lo");
   RunReader reader(path);
   EXPECT_TRUE(reader.read_more());
@@ -115,7 +115,7 @@ TEST(RunReader, FollowsAFileThatGrows) {
 }
 
 TEST(RunReader, StepsThatAreDoneAgain_TakeTheOldOnesPlace) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string path =
       folder.write("m.jsonl", metrics_line(1, "5.0") + metrics_line(2, "4.0") +
                                   metrics_line(3, "3.0") + metrics_line(2, "4.5"));
@@ -126,11 +126,12 @@ TEST(RunReader, StepsThatAreDoneAgain_TakeTheOldOnesPlace) {
 }
 
 TEST(RunReader, BadFiles_AreNamed) {
-  const ScratchFolder folder;
-  EXPECT_THAT(message_of<DataError>([&] { RunReader(folder / "none"); }),
+  const files::ScratchFolder folder;
+  EXPECT_THAT(files::message_of<DataError>([&] { RunReader(folder / "none"); }),
               HasSubstr("is no folder of a run with a metrics.jsonl, and no file"));
   const std::string path = folder.write("m.jsonl", metrics_line(1, "4.0") + "{\"step\":}\n");
-  EXPECT_THAT(message_of<DataError>([&] { RunReader(path).read_more(); }), HasSubstr("m.jsonl:2:"));
+  EXPECT_THAT(files::message_of<DataError>([&] { RunReader(path).read_more(); }),
+              HasSubstr("m.jsonl:2:"));
 }
 
 // --- the page
@@ -146,7 +147,7 @@ TEST(PlotPage, WhatComesFromFiles_IsNoMarkup) {
                           HasSubstr("\\u003c/script\\u003e")));
   const std::string data = plot_data({&run});
   EXPECT_EQ(data.find_first_of("<>&"), std::string::npos);
-  const json::Value read = json::parse(data, "data");
+  const files::json::Value read = files::json::parse(data, "data");
   EXPECT_EQ(read.at("runs").at(size_t{0}).at("name").as_string(), run.name);
   EXPECT_EQ(read.at("runs").at(size_t{0}).at("configuration").as_string(), run.configuration);
 }
@@ -167,10 +168,12 @@ TEST(PlotPage, HasThePointsOfEachRun) {
   RunSeries first{.name = "a"}, second{.name = "b"};
   first.curves["loss"].add({.step = 1, .tokens = 10, .seconds = 0.5, .value = 0.1});
   second.curves["loss"].add({.step = 2, .tokens = 20, .seconds = 1.5, .value = 2.0});
-  const json::Value data = json::parse(plot_data({&first, &second}, {.reload_seconds = 3}), "d");
+  const files::json::Value data =
+      files::json::parse(plot_data({&first, &second}, {.reload_seconds = 3}), "d");
   EXPECT_EQ(data.at("reload_seconds").as_int64(), 3);
   ASSERT_EQ(data.at("runs").size(), 2U);
-  const json::Value& point = data.at("runs").at(size_t{0}).at("curves").at("loss").at(size_t{0});
+  const files::json::Value& point =
+      data.at("runs").at(size_t{0}).at("curves").at("loss").at(size_t{0});
   EXPECT_EQ(point.at(size_t{0}).as_int64(), 1);
   EXPECT_EQ(point.at(size_t{1}).as_int64(), 10);
   EXPECT_EQ(static_cast<float>(point.at(size_t{3}).as_double()), 0.1f);

@@ -11,7 +11,7 @@
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "core/trace.h"
-#include "tests/train/scratch_folder.h"
+#include "tests/files/scratch_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "train/config/key.h"
@@ -37,7 +37,7 @@ class OwnProgram : public testing::Test {
     if (options.num_threads == 0) options.bind_threads = false;
     comm::run_local_ranks(size, options, body);
   }
-  ScratchFolder folder_;
+  files::ScratchFolder folder_;
   mutable std::atomic<int> num_files_ = 0;
 };
 
@@ -96,7 +96,7 @@ TEST_F(OwnProgram, DeviceMemoryLimitOfTheFile_Holds) {
   in_world(1, {}, [&](World& world) {
     const Config config = load_config(file(R"("device_memory_limit": "16KiB")"), world);
     nn::Gpt2 model(zero::test::tiny_config());
-    EXPECT_THAT(message_of<OutOfMemory>([&] { initialize(model, config, world); }),
+    EXPECT_THAT(files::message_of<OutOfMemory>([&] { initialize(model, config, world); }),
                 HasSubstr("the limit is 16384 bytes"));
   });
 }
@@ -121,18 +121,18 @@ TEST_F(OwnProgram, TraceOfTheFile_HoldsTheStepsOfAllRanks) {
     for (int64_t step = 0; step < 2; ++step) {
       engine.backward(engine.forward(zero::test::make_batch(2 * step + world.rank())));
       engine.step();
-      EXPECT_THAT(read_whole_file(path), HasSubstr(str("step ", step + 1)));
+      EXPECT_THAT(files::read_whole_file(path), HasSubstr(str("step ", step + 1)));
     }
   });
-  const std::string text = read_whole_file(path);
+  const std::string text = files::read_whole_file(path);
   EXPECT_THAT(text, HasSubstr("\"pid\":0"));
   EXPECT_THAT(text, HasSubstr("\"pid\":1"));
 }
 
-class Counting : public Dataset {
+class Counting : public data::Dataset {
  public:
   int64_t num_samples() const override { return 64; }
-  void read(int64_t index, Sample& sample) const override {
+  void read(int64_t index, data::Sample& sample) const override {
     for (int64_t i = 0; i < 8; ++i) {
       sample.tokens.push_back(static_cast<int32_t>((index + i) % 5));
       sample.labels.push_back(static_cast<int32_t>((index + i + 1) % 5));
@@ -151,11 +151,11 @@ TEST_F(OwnProgram, RunsOfAProgram_HaveOneTraceEach) {
           file(str("\"trace\": \"", path, "\", \"checkpoint\": {\"every\": 1}")), world);
       const Counting data;
       nn::Gpt2 model(zero::test::tiny_config());
-      Loader loader(data, {.micro_batch = 2,
-                           .seq_len = 8,
-                           .seed = config.seed,
-                           .rank = world.rank(),
-                           .world = world.size()});
+      data::Loader loader(data, {.micro_batch = 2,
+                                 .seq_len = 8,
+                                 .seed = config.seed,
+                                 .rank = world.rank(),
+                                 .world = world.size()});
       zinc::train::Run run(world, config, {.out = folder_ / "run", .steps = 2, .resume = "auto"});
       run.set_steps(name == "trace.json" ? 2 : 3);
       run.begin();
@@ -165,24 +165,24 @@ TEST_F(OwnProgram, RunsOfAProgram_HaveOneTraceEach) {
     });
     const TraceSummary summary = summarize_trace(folder_ / name);
     EXPECT_EQ(summary.steps.size(), name == "trace.json" ? 4U : 2U);
-    const std::string text = read_whole_file(folder_ / name);
+    const std::string text = files::read_whole_file(folder_ / name);
     EXPECT_EQ(text.find("\"version\":1", text.find("\"version\":1") + 1), std::string::npos);
-    if (before.empty()) before = read_whole_file(path);
+    if (before.empty()) before = files::read_whole_file(path);
   }
-  EXPECT_EQ(read_whole_file(path), before);
+  EXPECT_EQ(files::read_whole_file(path), before);
 }
 
 TEST_F(OwnProgram, WhatComesTooLate_IsAnError) {
   in_world(1, {.seed = 3}, [&](World& world) {
     const Tensor made = Tensor::zeros({4});
-    EXPECT_THAT(message_of<ConfigError>([&] { load_config(file("\"seed\": 7"), world); }),
+    EXPECT_THAT(files::message_of<ConfigError>([&] { load_config(file("\"seed\": 7"), world); }),
                 HasSubstr("this rank's seed cannot be changed: tensors were made"));
     EXPECT_EQ(load_config(file("\"seed\": 3"), world).seed, 3u) << "nothing changes";
   });
   TraceRecorder recorder;
   in_world(1, {.trace = &recorder}, [&](World& world) {
     const std::string own = str("\"trace\": \"", folder_ / "t.json", "\"");
-    EXPECT_THAT(message_of<ConfigError>([&] { load_config(file(own), world); }),
+    EXPECT_THAT(files::message_of<ConfigError>([&] { load_config(file(own), world); }),
                 HasSubstr("ConnectOptions::trace"));
   });
 }
@@ -228,7 +228,7 @@ TEST_F(OwnProgram, RanksWithDifferentConfigurations_AreToldSo) {
     const Config config = load_config(path, world);
     nn::Gpt2 model(zero::test::tiny_config());
     words[static_cast<size_t>(world.rank())] =
-        message_of<ConfigError>([&] { initialize(model, config, world); });
+        files::message_of<ConfigError>([&] { initialize(model, config, world); });
   });
   EXPECT_THAT(words[0], HasSubstr("configuration"));
   EXPECT_EQ(words[0], words[1]);

@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "core/error.h"
-#include "tests/train/scratch_folder.h"
+#include "tests/files/scratch_folder.h"
 
 namespace zinc::train {
 namespace run_folder_test {
@@ -35,33 +35,33 @@ RunFolder kept(const std::string& path, bool force) {
 }
 
 TEST(RunFolder, NewOrEmptyFolder_IsTaken) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const RunFolder deep = RunFolder::create(folder / "a/b/c/", false);
   EXPECT_EQ(deep.path(), folder / "a/b/c");
   EXPECT_EQ(deep.file("metrics.jsonl"), folder / "a/b/c/metrics.jsonl");
-  EXPECT_THAT(names_in(deep.path()), ElementsAre(".zinc-run"));
+  EXPECT_THAT(files::names_in(deep.path()), ElementsAre(".zinc-run"));
   std::filesystem::create_directory(folder / "empty");
-  EXPECT_THAT(names_in(kept(folder / "empty", false).path()), ElementsAre(".zinc-run"));
+  EXPECT_THAT(files::names_in(kept(folder / "empty", false).path()), ElementsAre(".zinc-run"));
   EXPECT_THAT(folder.names(), ElementsAre("a", "empty"));
 }
 
 TEST(RunFolder, ExistingRun_IsReplacedByForceOnly) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   kept(folder / "run", false);
   folder.write("run/metrics.jsonl", "old");
-  EXPECT_EQ(message_of<IoError>([&] { RunFolder::create(folder / "run", false); }),
+  EXPECT_EQ(files::message_of<IoError>([&] { RunFolder::create(folder / "run", false); }),
             "cannot create run folder '" + (folder / "run") +
                 "': File exists (errno 17); it holds a run; choose another folder, or give --force "
                 "to replace it");
-  EXPECT_EQ(read_whole_file(folder / "run/metrics.jsonl"), "old");
+  EXPECT_EQ(files::read_whole_file(folder / "run/metrics.jsonl"), "old");
   const RunFolder run = kept(folder / "run", true);
-  EXPECT_THAT(names_in(run.path()), ElementsAre(".zinc-run"));
+  EXPECT_THAT(files::names_in(run.path()), ElementsAre(".zinc-run"));
   EXPECT_THAT(folder.names(), ElementsAre("run"));
 }
 
 // As mpirun leaves it, which kills the ranks of a start that fails on one of them.
 TEST(RunFolder, RunThatWasKilledBeforeItsFirstStep_IsReplaced) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const auto killed = [&](const std::string& name) {
     const RunFolder run = RunFolder::create(folder / "live", false);
     std::filesystem::copy(folder / "live", folder / name);
@@ -70,7 +70,7 @@ TEST(RunFolder, RunThatWasKilledBeforeItsFirstStep_IsReplaced) {
   };
   killed("run");
   const RunFolder run = kept(folder / "run", false);
-  EXPECT_THAT(names_in(run.path()), ElementsAre(".zinc-run"));
+  EXPECT_THAT(files::names_in(run.path()), ElementsAre(".zinc-run"));
   // Whatever its mark says, what a step left is never replaced.
   killed("other");
   folder.write("other/metrics.jsonl", "{}");
@@ -81,7 +81,7 @@ TEST(RunFolder, RunThatWasKilledBeforeItsFirstStep_IsReplaced) {
 }
 
 TEST(RunFolder, OldRun_StaysUntilTheNewOneIsKept) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   kept(folder / "run", false);
   folder.write("run/final/weights", "old");
   {
@@ -91,24 +91,24 @@ TEST(RunFolder, OldRun_StaysUntilTheNewOneIsKept) {
     std::ofstream(run.file("config.resolved.json")) << "{}";
     EXPECT_EQ(errno_of([&] { RunFolder::create(folder / "run", true); }), EWOULDBLOCK);
   }
-  EXPECT_EQ(read_whole_file(folder / "run/final/weights"), "old");
+  EXPECT_EQ(files::read_whole_file(folder / "run/final/weights"), "old");
   EXPECT_THAT(folder.names(), ElementsAre("run"));
 
   RunFolder run = RunFolder::create(folder / "run", true);
   std::ofstream growing(run.file("metrics.jsonl"));
   growing << "first" << std::flush;
-  EXPECT_EQ(read_whole_file(folder / "run/final/weights"), "old");
+  EXPECT_EQ(files::read_whole_file(folder / "run/final/weights"), "old");
   run.keep();
   EXPECT_FALSE(run.replaces());
   growing << " second" << std::flush;
   EXPECT_EQ(run.file("x"), folder / "run/x");
-  EXPECT_EQ(read_whole_file(folder / "run/metrics.jsonl"), "first second");
-  EXPECT_THAT(names_in(folder / "run"), ElementsAre(".zinc-run", "metrics.jsonl"));
+  EXPECT_EQ(files::read_whole_file(folder / "run/metrics.jsonl"), "first second");
+  EXPECT_THAT(files::names_in(folder / "run"), ElementsAre(".zinc-run", "metrics.jsonl"));
   EXPECT_THAT(folder.names(), ElementsAre("run"));
 }
 
 TEST(RunFolder, PlacesInsideIt_AreThoseOfTheNewRun) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   {
     const RunFolder run = RunFolder::create(folder / "run", false);
     EXPECT_EQ(run.place_of(folder / "run/trace.json"), folder / "run/trace.json");
@@ -124,24 +124,24 @@ TEST(RunFolder, PlacesInsideIt_AreThoseOfTheNewRun) {
 }
 
 TEST(RunFolder, WhatIsNoRun_IsNeverReplaced) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   folder.write("home/letter.txt", "dear");
   for (const bool force : {false, true}) {
-    EXPECT_EQ(message_of<IoError>([&] { RunFolder::create(folder / "home", force); }),
+    EXPECT_EQ(files::message_of<IoError>([&] { RunFolder::create(folder / "home", force); }),
               "cannot create run folder '" + (folder / "home") +
                   "': File exists (errno 17); it holds something that is not a run of zinc; choose "
                   "another folder");
   }
   folder.write("file", "x");
   EXPECT_NE(errno_of([&] { RunFolder::create(folder / "file", true); }), 0);
-  EXPECT_EQ(read_whole_file(folder / "home/letter.txt"), "dear");
+  EXPECT_EQ(files::read_whole_file(folder / "home/letter.txt"), "dear");
   EXPECT_THAT(folder.names(), ElementsAre("file", "home"));
 }
 
 TEST(RunFolder, LiveRun_IsNotReplacedEvenByForce) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   std::optional<RunFolder> live(kept(folder / "run", false));
-  EXPECT_EQ(message_of<IoError>([&] { RunFolder::create(folder / "run", true); }),
+  EXPECT_EQ(files::message_of<IoError>([&] { RunFolder::create(folder / "run", true); }),
             "cannot lock run folder '" + (folder / "run") +
                 "': Resource temporarily unavailable (errno 11); another run is writing there; "
                 "choose another folder");
@@ -150,7 +150,7 @@ TEST(RunFolder, LiveRun_IsNotReplacedEvenByForce) {
 }
 
 TEST(RunFolder, ManyAtOnce_OneWins) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   for (int round = 0; round < 20; ++round) {
     const std::string path = folder / str("run", round);
     if (round % 2 == 1) kept(path, false);  // an old run, and everybody uses force
@@ -169,12 +169,12 @@ TEST(RunFolder, ManyAtOnce_OneWins) {
     }
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(winners, 1) << "round " << round;
-    EXPECT_THAT(names_in(path), ElementsAre(".zinc-run"));
+    EXPECT_THAT(files::names_in(path), ElementsAre(".zinc-run"));
   }
 }
 
 TEST(RunFolder, WithoutKeep_NothingIsLeft) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   {
     const RunFolder run = RunFolder::create(folder / "run", false);
     std::ofstream(run.file("config.resolved.json")) << "{}";
@@ -185,7 +185,7 @@ TEST(RunFolder, WithoutKeep_NothingIsLeft) {
 // Whoever holds the folder has it for itself: nobody replaces it between the two steps by which a
 // run takes an old folder's lock.
 TEST(RunFolder, ManyReplacements_NeverOfALiveRun) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string path = folder / "run";
   kept(path, false);
   std::vector<std::thread> threads;
@@ -197,7 +197,7 @@ TEST(RunFolder, ManyReplacements_NeverOfALiveRun) {
           const std::string name = str("mine-", t, "-", held++);
           std::ofstream(mine.file(name)) << "x";
           std::this_thread::sleep_for(std::chrono::microseconds(200));
-          EXPECT_THAT(names_in(path), ElementsAre(".zinc-run", name));
+          EXPECT_THAT(files::names_in(path), ElementsAre(".zinc-run", name));
         } catch (const IoError&) {
           std::this_thread::sleep_for(std::chrono::microseconds(100 * (t + 1)));
         }

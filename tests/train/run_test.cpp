@@ -13,22 +13,22 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "files/atomic_file.h"
+#include "files/json/parser.h"
+#include "hub/weight_folder.h"
 #include "nn/models/gpt2.h"
-#include "tests/train/file_system_faults.h"
-#include "tests/train/scratch_folder.h"
-#include "train/files/atomic_file.h"
-#include "train/hub/weight_folder.h"
-#include "train/json/parser.h"
+#include "tests/files/file_system_faults.h"
+#include "tests/files/scratch_folder.h"
 
 namespace zinc::train {
 namespace run_test {
 
 constexpr int kWorld = 2;
 
-class Counting : public Dataset {
+class Counting : public data::Dataset {
  public:
   int64_t num_samples() const override { return 64; }
-  void read(int64_t index, Sample& sample) const override {
+  void read(int64_t index, data::Sample& sample) const override {
     for (int64_t i = 0; i < 8; ++i) {
       sample.tokens.push_back(static_cast<int32_t>((index + i) % 5));
       sample.labels.push_back(static_cast<int32_t>((index + i + 1) % 5));
@@ -61,10 +61,10 @@ std::vector<Outcome> train(const std::string& out, bool force = false) {
     config.engine.zero.stage = 2;
     const Counting data;
     nn::Gpt2 model(model_config());
-    Loader loader(
+    data::Loader loader(
         data,
         {.micro_batch = 2, .seq_len = 8, .seed = 3, .rank = world.rank(), .world = world.size()});
-    const EvaluationSet evaluation(
+    const data::EvaluationSet evaluation(
         data, {.batch = 2, .seq_len = 8, .rank = world.rank(), .world = world.size()});
     zinc::train::Run run(world, config,
                          {.out = out, .force = force, .steps = 4, .export_every = 2});
@@ -90,22 +90,22 @@ int64_t num_lines(const std::string& path) {
 }
 
 TEST(Run, LeavesFiguresAndWeightsThatCanBeReadAgain) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string out = folder / "run";
   for (const Outcome& outcome : train(out)) EXPECT_EQ(outcome.error, "");
   EXPECT_EQ(num_lines(out + "/metrics.jsonl"), 4);
   EXPECT_TRUE(std::filesystem::exists(out + "/config.resolved.json"));
   for (const char* const name : {"step-000002", "best", "final"}) {
     const std::string saved = out + "/" + name;
-    const json::Value config = json::parse_file(saved + "/config.json");
+    const files::json::Value config = files::json::parse_file(saved + "/config.json");
     EXPECT_EQ(config.at("model_type").as_string(), "gpt2");
     EXPECT_EQ(config.at("dtype").as_string(), "float32");
-    EXPECT_NO_THROW(WeightFolder::open(saved)) << name;
+    EXPECT_NO_THROW(hub::WeightFolder::open(saved)) << name;
   }
 }
 
 TEST(Run, ThatFailsOnOneRankFailsOnAllAndLeavesWhatWasThere) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string out = folder / "run";
   train(out);
   const std::vector<Outcome> again = train(out);
@@ -119,8 +119,8 @@ TEST(Run, ThatFailsOnOneRankFailsOnAllAndLeavesWhatWasThere) {
 class Saves : public TrainerObserver {
  public:
   void on_save(const SavedFiles& files) override {
-    all.push_back(
-        str(file_name(files.path), files.is_checkpoint ? " checkpoint" : "", " of ", files.step));
+    all.push_back(str(files::file_name(files.path), files.is_checkpoint ? " checkpoint" : "",
+                      " of ", files.step));
   }
   std::vector<std::string> all;
 };
@@ -134,7 +134,7 @@ TEST(Run, LoadsTheBestWeightsAtTheEnd_OnEveryStageAndTier) {
                                                       {3, OffloadDevice::nvme}};
   for (const auto& [stage, device] : placements) {
     SCOPED_TRACE(str("stage ", stage, device == OffloadDevice::nvme ? ", on NVMe" : ""));
-    const ScratchFolder folder;
+    const files::ScratchFolder folder;
     const std::string out = folder / "run";
     comm::run_local_ranks(kWorld, {.seed = 3, .num_threads = 1}, [&](comm::World& world) {
       Config config;
@@ -181,7 +181,7 @@ TEST(Run, LoadsTheBestWeightsAtTheEnd_OnEveryStageAndTier) {
       EXPECT_EQ(now.mean(), result.best.value);
     });
     const auto weights = [&](const char* name) {
-      return read_whole_file(str(out, '/', name, "/model.safetensors"));
+      return files::read_whole_file(str(out, '/', name, "/model.safetensors"));
     };
     EXPECT_EQ(weights("final"), weights("best"));
     EXPECT_NE(weights("final"), weights("step-000002"));
@@ -191,15 +191,15 @@ TEST(Run, LoadsTheBestWeightsAtTheEnd_OnEveryStageAndTier) {
 // At every instant from the first checkpoint on there is one.
 TEST(Run, DeletesAnOldCheckpointWhenTheNextIsThere) {
   for (const bool beside : {true, false}) {
-    const ScratchFolder folder;
-    FileSystemRecord record;
+    const files::ScratchFolder folder;
+    files::FileSystemRecord record;
     comm::run_local_ranks(1, {.seed = 3, .num_threads = 1}, [&](comm::World& world) {
       Config config;
       config.engine.batch = {.micro_batch = 2, .sequence = 8};
       config.checkpoint = {.every = 1, .keep = 1, .asynchronous = beside};
       const Counting data;
       nn::Gpt2 model(model_config());
-      Loader loader(data, {.micro_batch = 2, .seq_len = 8, .seed = 3});
+      data::Loader loader(data, {.micro_batch = 2, .seq_len = 8, .seed = 3});
       zinc::train::Run run(world, config, {.out = folder / "run", .steps = 4});
       run.begin();
       run.make_engine(model);
@@ -208,11 +208,11 @@ TEST(Run, DeletesAnOldCheckpointWhenTheNextIsThere) {
     });
     std::set<std::string> there;
     int saved = 0;
-    for (const FileSystemChange& change : record.take()) {
+    for (const files::FileSystemChange& change : record.take()) {
       const auto is_checkpoint = [](const std::string& path) {
         return path.find("/checkpoints/step-") != std::string::npos;
       };
-      if (change.kind == FileSystemChange::rename && is_checkpoint(change.to)) {
+      if (change.kind == files::FileSystemChange::rename && is_checkpoint(change.to)) {
         there.insert(change.to);
         ++saved;
       } else if (there.erase(change.path) > 0) {

@@ -11,10 +11,10 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "files/json/parser.h"
 #include "nn/models/gpt2.h"
 #include "tests/comm/forwarding_communicator.h"
-#include "tests/train/scratch_folder.h"
-#include "train/json/parser.h"
+#include "tests/files/scratch_folder.h"
 #include "train/trace/trace_summary.h"
 #include "train/trace/trace_writer.h"
 #include "train/trainer.h"
@@ -84,27 +84,27 @@ void expect_known(const TraceSummary& summary) {
 }
 
 TEST(TraceWriter, AFileThatIsNoTrace_IsRefusedAndStaysAsItIs) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   for (const std::string& content :
        {std::string("It was the best of times\n"), std::string("["), std::string(kHead, 20),
         std::string("[\n{\"name\":\"another tool\",\"ph\":\"M\"}\n]\n")}) {
     const std::string path = folder.write("data.txt", content);
-    EXPECT_EQ(message_of<IoError>([&] { TraceWriter(path, {}); }),
+    EXPECT_EQ(files::message_of<IoError>([&] { TraceWriter(path, {}); }),
               "cannot create the trace '" + path +
                   "': File exists (errno 17); it holds something that is not a trace of zinc; "
                   "choose another file");
-    EXPECT_EQ(read_whole_file(path), content);
+    EXPECT_EQ(files::read_whole_file(path), content);
   }
 }
 
 TEST(TraceWriter, ATraceAndAnEmptyFile_AreReplaced) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   TraceWriter(folder / "new.json", {}).finish();
-  const std::string fresh = read_whole_file(folder / "new.json");
+  const std::string fresh = files::read_whole_file(folder / "new.json");
   for (const std::string& old : {known_trace(), std::string()}) {
     const std::string path = folder.write("trace.json", old);
     TraceWriter(path, {}).finish();
-    EXPECT_EQ(read_whole_file(path), fresh);
+    EXPECT_EQ(files::read_whole_file(path), fresh);
   }
   TraceWriter("/dev/null", {}).finish();
 }
@@ -174,10 +174,10 @@ class Delayed : public comm::ForwardingCommunicator {
   std::chrono::microseconds reduce_;
 };
 
-class Cycle : public Dataset {
+class Cycle : public data::Dataset {
  public:
   int64_t num_samples() const override { return 64; }
-  void read(int64_t index, Sample& sample) const override {
+  void read(int64_t index, data::Sample& sample) const override {
     for (int64_t i = 0; i < 8; ++i) {
       sample.tokens.push_back(static_cast<int32_t>((index + i) % 5));
       sample.labels.push_back(static_cast<int32_t>((index + i + 1) % 5));
@@ -251,8 +251,8 @@ std::vector<int64_t> train_traced(const std::string& path, const RunOptions& opt
     engine_config.tensor_sequence_parallel = options.tensor_sequence_parallel;
     zero::Engine engine(model, engine_config, world);
     const comm::MeshPlace data = world.data();
-    Loader loader(dataset,
-                  {.micro_batch = 2, .seq_len = 8, .rank = data.rank(), .world = data.size()});
+    data::Loader loader(
+        dataset, {.micro_batch = 2, .seq_len = 8, .rank = data.rank(), .world = data.size()});
     const int64_t before = bytes_sent(world);
     Trainer trainer(engine, loader, nullptr, {}, nullptr,
                     {.steps = options.steps, .trace = writers[rank].get()});
@@ -282,10 +282,10 @@ int64_t ns(double microseconds) { return static_cast<int64_t>(std::llround(micro
 // Slices by rank and id, from a file read as one strict JSON document.
 std::map<int64_t, std::map<int64_t, Event>> slices_of(const std::string& path) {
   std::map<int64_t, std::map<int64_t, Event>> ranks;
-  const json::Value root = json::parse_file(path);
-  for (const json::Value& event : root.as_array()) {
+  const files::json::Value root = files::json::parse_file(path);
+  for (const files::json::Value& event : root.as_array()) {
     if (!event.at("ph").is_string("X")) continue;
-    const json::Value& args = event.at("args");
+    const files::json::Value& args = event.at("args");
     const auto integer = [&args](const char* key) {
       return args.find(key) == nullptr ? 0 : args.at(key).as_int64();
     };
@@ -308,7 +308,7 @@ std::map<int64_t, std::map<int64_t, Event>> slices_of(const std::string& path) {
 // Expects lanes and waits of every rank; returns how many stalls of the compute lane began before
 // their cause had ended, on the rank that has the fewest.
 int64_t expect_lanes_and_true_waits() {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string path = folder / "trace.json";
   train_traced(path, {.world = 3, .delay = std::chrono::milliseconds(2)});
   std::ofstream(path, std::ios::app) << "\n]\n";
@@ -365,7 +365,7 @@ TEST(Trace, Stage3_EveryRankHasItsLanesAndTrueWaits) {
 }
 
 TEST(Trace, Stage3_EveryGatherIsAheadAndEveryByteIsThere) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string path = folder / "trace.json";
   const RunOptions options{.world = 4, .steps = 4};
   const std::vector<int64_t> sent = train_traced(path, options);
@@ -400,7 +400,7 @@ TEST(Trace, RanksOfAMesh_EveryByteIsThereAndIsNoCompute) {
   for (size_t run = 0; run < runs.size(); ++run) {
     SCOPED_TRACE(run);
     const RunOptions& options = runs[run];
-    const ScratchFolder folder;
+    const files::ScratchFolder folder;
     const std::string path = folder / "trace.json";
     const std::vector<int64_t> sent = train_traced(path, options);
     std::vector<int64_t> counted(sent.size());
@@ -423,7 +423,7 @@ TEST(Trace, RanksOfAMesh_EveryByteIsThereAndIsNoCompute) {
 
 // With no room ahead nothing can be prefetched, and the trace says so.
 TEST(Trace, NoLiveParametersAllowed_EveryGatherIsOnDemand) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string path = folder / "trace.json";
   train_traced(path, {.max_live = 0});
   for (const StepSummary& step : summarize_trace(path).steps) {
@@ -450,7 +450,7 @@ int64_t overlap_ns(const std::string& path, const std::set<std::string>& kinds) 
 
 void expect_overlap_where_configured(RunOptions options, const std::set<std::string>& kinds) {
   const auto overlap_of = [&](bool overlap) {
-    const ScratchFolder folder;
+    const files::ScratchFolder folder;
     const std::string path = folder / "trace.json";
     options.overlap = overlap;
     train_traced(path, options);
@@ -477,13 +477,13 @@ TEST(Trace, DelayedReductions_RunBesideComputeOnlyWithOverlap) {
 }
 
 TEST(TraceWriter, AFileThatCannotBeWritten_IsAnIoError) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   EXPECT_THROW(TraceWriter(folder / "no/such/folder.json", {}), IoError);
   EXPECT_THROW(TraceWriter(folder.path(), {}), IoError);
 }
 
 TEST(TraceWriter, ArrowsLeadToTheEventThatWasWaitedFor) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   const std::string path = folder / "trace.json";
   TraceRecorder recorder;
   TraceWriter writer(path, {});
@@ -509,11 +509,11 @@ TEST(TraceWriter, ArrowsLeadToTheEventThatWasWaitedFor) {
   writer.drain(recorder);
   EXPECT_TRUE(recorder.events().empty());
   writer.finish();
-  std::vector<json::Value> starts;
-  std::vector<json::Value> ends;
+  std::vector<files::json::Value> starts;
+  std::vector<files::json::Value> ends;
   int64_t live = 0;
-  const json::Value root = json::parse_file(path);
-  for (const json::Value& event : root.as_array()) {
+  const files::json::Value root = files::json::parse_file(path);
+  for (const files::json::Value& event : root.as_array()) {
     if (event.at("ph").is_string("s")) starts.push_back(event);
     if (event.at("ph").is_string("f")) ends.push_back(event);
     if (event.at("ph").is_string("C")) live = event.at("args").at("bytes").as_int64();

@@ -16,10 +16,10 @@ namespace zinc::train {
 namespace trainer_test {
 
 // Sequences of a short cycle: easy to learn.
-class Cycle : public Dataset {
+class Cycle : public data::Dataset {
  public:
   int64_t num_samples() const override { return 64; }
-  void read(int64_t index, Sample& sample) const override {
+  void read(int64_t index, data::Sample& sample) const override {
     for (int64_t i = 0; i < 8; ++i) {
       sample.tokens.push_back(static_cast<int32_t>((index + i) % 5));
       sample.labels.push_back(static_cast<int32_t>((index + i + 1) % 5));
@@ -83,10 +83,10 @@ Ran run(int world_size, int64_t micro_batch, TrainerOptions options, double lr =
     Recorder recorder;
     if (prepare) prepare(engine_config, recorder);
     zero::Engine engine(model, engine_config, world);
-    Loader loader(
+    data::Loader loader(
         dataset,
         {.micro_batch = micro_batch, .seq_len = 8, .rank = world.rank(), .world = world.size()});
-    const EvaluationSet evaluation(
+    const data::EvaluationSet evaluation(
         dataset, {.batch = 3, .seq_len = 8, .rank = world.rank(), .world = world.size()});
     TrainerOptions mine = options;
     std::vector<std::string> saved;
@@ -95,7 +95,7 @@ Ran run(int world_size, int64_t micro_batch, TrainerOptions options, double lr =
       saved.push_back("started");
     };
     mine.save = [&saved](const std::string& name) { saved.push_back(name); };
-    const EvaluationSet few(
+    const data::EvaluationSet few(
         dataset,
         {.batch = 3, .seq_len = 8, .max_samples = 5, .rank = world.rank(), .world = world.size()});
     ValidationSets sets = &evaluation;
@@ -134,7 +134,7 @@ TEST(Trainer, TheLastUpdateEndsWithTheRun) {
     engine_config.zero.offload_optimizer = {.device = zero::OffloadDevice::nvme,
                                             .nvme_path = folder.path()};
     zero::Engine engine(model, engine_config, world);
-    Loader loader(dataset, {.micro_batch = 1, .seq_len = 8, .rank = 0, .world = 1});
+    data::Loader loader(dataset, {.micro_batch = 1, .seq_len = 8, .rank = 0, .world = 1});
     Trainer(engine, loader, nullptr, {}, nullptr, {.steps = 1}).run();
     const MemoryReport report = world.context().allocator().report();
     EXPECT_GT(report.at(Tier::pinned_host, Label::gradients).peak, 0);
@@ -164,13 +164,13 @@ TEST(Trainer, LossFallsAndEveryFigureIsThere) {
 }
 
 TEST(Trainer, EpochsAreSteps_TheLastOfWhichMayGoOnIntoTheNext) {
-  EXPECT_EQ(steps_of_epochs(1.0, 64, 8), 8);
-  EXPECT_EQ(steps_of_epochs(3.0, 64, 10), 20);  // 192 samples
-  EXPECT_EQ(steps_of_epochs(0.5, 64, 10), 4);
-  EXPECT_EQ(steps_of_epochs(1e-9, 64, 10), 1);
-  EXPECT_EQ(samples_of_epochs(0.1, 50), 5);
-  EXPECT_THROW(steps_of_epochs(0.0, 64, 8), InvalidArgument);
-  EXPECT_THROW(steps_of_epochs(1e300, 64, 8), InvalidArgument);
+  EXPECT_EQ(data::steps_of_epochs(1.0, 64, 8), 8);
+  EXPECT_EQ(data::steps_of_epochs(3.0, 64, 10), 20);  // 192 samples
+  EXPECT_EQ(data::steps_of_epochs(0.5, 64, 10), 4);
+  EXPECT_EQ(data::steps_of_epochs(1e-9, 64, 10), 1);
+  EXPECT_EQ(data::samples_of_epochs(0.1, 50), 5);
+  EXPECT_THROW(data::steps_of_epochs(0.0, 64, 8), InvalidArgument);
+  EXPECT_THROW(data::steps_of_epochs(1e300, 64, 8), InvalidArgument);
 }
 
 // 64 samples by 10: epochs end in steps 7, 13 and 20, on two ranks as on one.
@@ -360,7 +360,7 @@ Kept run_with_histograms(int world_size) {
     engine_config.zero.stage = 3;
     engine_config.batch.micro_batch = 4 / world_size;
     zero::Engine engine(model, engine_config, world);
-    Loader loader(
+    data::Loader loader(
         dataset,
         {.micro_batch = 4 / world_size, .seq_len = 8, .rank = world.rank(), .world = world.size()});
     std::vector<std::unique_ptr<MetricsSink>> sinks;

@@ -9,11 +9,11 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "data/examples/example_data.h"
+#include "data/loader.h"
 #include "nn/models/gpt2.h"
 #include "nn/models/llama.h"
-#include "tests/train/scratch_folder.h"
-#include "train/data/loader.h"
-#include "train/examples/example_data.h"
+#include "tests/files/scratch_folder.h"
 #include "zero/engine.h"
 
 namespace zinc::train {
@@ -44,7 +44,7 @@ std::unique_ptr<nn::Model> make_model(bool llama) {
 class UnequalBatches : public testing::Test {
  protected:
   // Sixty prompts with answers of 4 to 40 bytes in all.
-  ExampleData examples() const {
+  data::ExampleData examples() const {
     std::string content;
     for (size_t i = 0; i < 60; ++i) {
       content +=
@@ -52,18 +52,19 @@ class UnequalBatches : public testing::Test {
               R"(", "a": ")", std::string(1 + i * 5 % 17, static_cast<char>('k' + i % 5)), "\"}\n");
     }
     const std::string path = folder_.write("e.jsonl", content);
-    const ByteTokenizer bytes;
-    const std::string made = make_example_folder(
+    const text::ByteTokenizer bytes;
+    const std::string made = data::make_example_folder(
         path, &bytes, {.fields = {.prompt = "p", .answer = "a"}, .max_tokens = kRoom},
         {.cache = folder_ / "cache"});
-    return ExampleData({std::make_shared<const ExampleFile>(ExampleFile::open(made, path))});
+    return data::ExampleData(
+        {std::make_shared<const data::ExampleFile>(data::ExampleFile::open(made, path))});
   }
-  ScratchFolder folder_;
+  files::ScratchFolder folder_;
 };
 
 // Losses of ten steps, all ranks.
-std::vector<double> train(const Dataset& data, int64_t pad_multiple, int world_size, bool llama,
-                          const std::function<void(zero::EngineConfig&)>& change) {
+std::vector<double> train(const data::Dataset& data, int64_t pad_multiple, int world_size,
+                          bool llama, const std::function<void(zero::EngineConfig&)>& change) {
   std::vector<double> losses;
   comm::run_local_ranks(world_size, {.seed = 1, .num_threads = 1}, [&](comm::World& world) {
     const std::unique_ptr<nn::Model> model = make_model(llama);
@@ -72,13 +73,13 @@ std::vector<double> train(const Dataset& data, int64_t pad_multiple, int world_s
     config.optimizer.hyper.lr = 4e-3;
     change(config);
     zero::Engine engine(*model, config, world);
-    Loader loader(data, {.micro_batch = 2,
-                         .seq_len = kRoom,
-                         .pad_multiple = pad_multiple,
-                         .group_by_length = true,
-                         .seed = 5,
-                         .rank = world.rank(),
-                         .world = world.size()});
+    data::Loader loader(data, {.micro_batch = 2,
+                               .seq_len = kRoom,
+                               .pad_multiple = pad_multiple,
+                               .group_by_length = true,
+                               .seed = 5,
+                               .rank = world.rank(),
+                               .world = world.size()});
     while (engine.state().steps < 10) {
       std::vector<nn::Batch> batches;
       for (int64_t i = 0; i < engine.config().batches_together(); ++i) {
@@ -109,7 +110,7 @@ class PaddingOf : public UnequalBatches, public testing::WithParamInterface<RunO
 
 TEST_P(PaddingOf, Batches_DoesNotChangeTheLosses) {
   const RunOf& run = GetParam();
-  const ExampleData data = examples();
+  const data::ExampleData data = examples();
   const auto longest = train(data, 0, run.world, run.llama, run.change);
   const auto short_ones = train(data, 8, run.world, run.llama, run.change);
   ASSERT_EQ(longest.size(), 10U);
@@ -142,14 +143,15 @@ INSTANTIATE_TEST_SUITE_P(Setups, PaddingOf,
                                                }}),
                          [](const auto& param) { return std::string(param.param.name); });
 
-double evaluate(const Dataset& data, bool llama, int64_t pad_multiple) {
+double evaluate(const data::Dataset& data, bool llama, int64_t pad_multiple) {
   double mean = 0.0;
   comm::run_local_ranks(1, {.seed = 1, .num_threads = 1}, [&](comm::World& world) {
     const std::unique_ptr<nn::Model> model = make_model(llama);
     zero::EngineConfig config;
     config.batch = {.micro_batch = 4, .sequence = kRoom};
     zero::Engine engine(*model, config, world);
-    const EvaluationSet set(data, {.batch = 4, .seq_len = kRoom, .pad_multiple = pad_multiple});
+    const data::EvaluationSet set(data,
+                                  {.batch = 4, .seq_len = kRoom, .pad_multiple = pad_multiple});
     zero::Evaluation total;
     for (int64_t round = 0; round < set.num_rounds(); ++round) {
       total += engine.evaluate(set.batch(round));
@@ -163,8 +165,8 @@ double evaluate(const Dataset& data, bool llama, int64_t pad_multiple) {
 // would change the mean in its second digit. Llama's rotary positions are distances; the learned
 // ones of GPT-2 begin anew.
 TEST_F(UnequalBatches, Packed_ExamplesHaveTheLossOfEachAlone) {
-  const ExampleData data = examples();
-  const PackedExamples packed(data, kRoom);
+  const data::ExampleData data = examples();
+  const data::PackedExamples packed(data, kRoom);
   ASSERT_LT(packed.num_samples(), data.num_samples() * 3 / 5);
   for (const bool llama : {true, false}) {
     SCOPED_TRACE(llama);

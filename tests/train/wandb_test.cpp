@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "tests/train/scratch_folder.h"
+#include "tests/files/scratch_folder.h"
 #include "train/metrics/wandb_sink.h"
 
 namespace zinc::train {
@@ -152,7 +152,7 @@ std::map<std::string, std::string> items(const std::string& message) {
 }
 
 TEST(WandbSink, TheRunReadsBack) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   std::string path;
   {
     WandbSink sink(folder.path(), example_run());
@@ -164,7 +164,7 @@ TEST(WandbSink, TheRunReadsBack) {
     sink.write(second);
   }
   EXPECT_EQ(path, folder / "offline-run-20231114_221320-abcd1234/run-abcd1234.wandb");
-  const std::vector<std::string> records = records_in(read_whole_file(path));
+  const std::vector<std::string> records = records_in(files::read_whole_file(path));
   ASSERT_EQ(records.size(), 7U);  // header, run, two steps with a summary, summary, exit
   for (size_t i = 0; i < records.size(); ++i) EXPECT_EQ(parse(records[i]).integers[1], i);
   EXPECT_NO_THROW(parse(parse(records[0]).at(21)).at(1));
@@ -195,7 +195,7 @@ TEST(WandbSink, TheRunReadsBack) {
 }
 
 TEST(WandbSink, ARunThatFails_SaysSo) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   std::string path;
   try {
     WandbSink sink(folder.path(), example_run());
@@ -203,7 +203,7 @@ TEST(WandbSink, ARunThatFails_SaysSo) {
     throw std::runtime_error("the run fails");
   } catch (const std::runtime_error&) {
   }
-  const std::vector<std::string> records = records_in(read_whole_file(path));
+  const std::vector<std::string> records = records_in(files::read_whole_file(path));
   EXPECT_EQ(parse(parse(records.back()).at(18)).integers[1], 1U);
 }
 
@@ -218,7 +218,7 @@ TEST(WandbSink, ARunThatGoesOn_IsOneRunOfWhichLaterStepsAreReplaced) {
     }
   };
   for (const bool is_killed : {false, true}) {
-    const ScratchFolder folder;
+    const files::ScratchFolder folder;
     std::string path;
     {
       WandbSink sink(folder.path(), example_run());
@@ -234,7 +234,7 @@ TEST(WandbSink, ARunThatGoesOn_IsOneRunOfWhichLaterStepsAreReplaced) {
       EXPECT_EQ(sink.path(), path);
       write_steps(sink, 3, 400);  // over several blocks
     }
-    const std::vector<std::string> records = records_in(read_whole_file(path));
+    const std::vector<std::string> records = records_in(files::read_whole_file(path));
     ASSERT_EQ(records.size(), 2U + 400U + 2U);  // header, run, steps, summary, exit
     for (size_t i = 0; i < records.size(); ++i) EXPECT_EQ(parse(records[i]).integers[1], i);
     for (int64_t i = 1; i <= 400; ++i) {
@@ -242,19 +242,19 @@ TEST(WandbSink, ARunThatGoesOn_IsOneRunOfWhichLaterStepsAreReplaced) {
       EXPECT_EQ(parse(parse(record.at(2)).at(2)).integers[1], static_cast<uint64_t>(8 * i));
       EXPECT_EQ(std::stod(items(record.at(2))["_runtime"]), static_cast<double>(i));
     }
-    EXPECT_EQ(names_in(folder.path()).size(), 1U);
+    EXPECT_EQ(files::names_in(folder.path()).size(), 1U);
   }
   // Nothing to go on from: a run begins.
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   WandbSink sink(folder / "wandb", example_run(), FiguresSoFar{.step = 2, .samples = 16});
-  EXPECT_EQ(records_in(read_whole_file(sink.path())).size(), 2U);
+  EXPECT_EQ(records_in(files::read_whole_file(sink.path())).size(), 2U);
 }
 
 TEST(WandbSink, EveryStepIsThereAtOnce) {
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   WandbSink sink(folder.path(), example_run());
   sink.write(step(1, 4.0));
-  EXPECT_EQ(records_in(read_whole_file(sink.path())).size(), 3U);
+  EXPECT_EQ(records_in(files::read_whole_file(sink.path())).size(), 3U);
 }
 
 // Records that cross blocks, and one that leaves fewer than 7 bytes in a block.

@@ -10,10 +10,10 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "plan/plan.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "train/config/key.h"
-#include "train/plan/plan.h"
 #include "zero/layout/shard_group.h"
 
 namespace zinc::train {
@@ -21,7 +21,7 @@ namespace zero_keys_test {
 
 constexpr int kWorld = 4;
 
-ModelConfigFile model() {
+hub::ModelConfigFile model() {
   nn::LlamaConfig config;
   config.vocab_size = 200;
   config.max_positions = 32;
@@ -41,16 +41,18 @@ Config config_with(const std::string& zero, const std::string& top = "") {
   return parse_config(text, "test.json", kWorld);
 }
 
-Plan whole_plan(const Config& config, bool save) {
-  return make_plan(model(), config, {.world = kWorld, .seq = 16, .save = save});
+plan::Plan whole_plan(const Config& config, bool save) {
+  return plan::make_plan(model(), config, {.world = kWorld, .seq = 16, .save = save});
 }
 
-RankPlan plan(const std::string& zero, const std::string& top = "") {
+plan::RankPlan plan(const std::string& zero, const std::string& top = "") {
   return whole_plan(config_with(zero, top), false).fullest;
 }
 
-int64_t peak(const RankPlan& plan, Label label) { return plan.peaks.at(Tier::device, label).peak; }
-comm::PhantomTraffic traffic(const RankPlan& plan, const char* name) {
+int64_t peak(const plan::RankPlan& plan, Label label) {
+  return plan.peaks.at(Tier::device, label).peak;
+}
+comm::PhantomTraffic traffic(const plan::RankPlan& plan, const char* name) {
   const auto found = plan.step.find(name);
   return found == plan.step.end() ? comm::PhantomTraffic{} : found->second;
 }
@@ -59,9 +61,9 @@ const char* const kStage3 = R"("stage": 3, "stage3_param_persistence_threshold":
 std::string stage_3(const std::string& more) { return kStage3 + (", " + more); }
 
 TEST(ZeroKeys, Stage_ShardsStatesThenGradientsThenParameters) {
-  const std::array<RankPlan, 4> stage = {plan(R"("stage": 0)"), plan(R"("stage": 1)"),
-                                         plan(R"("stage": 2)"),
-                                         plan(stage_3(R"("stage3_max_live_parameters": 0)"))};
+  const std::array<plan::RankPlan, 4> stage = {plan(R"("stage": 0)"), plan(R"("stage": 1)"),
+                                               plan(R"("stage": 2)"),
+                                               plan(stage_3(R"("stage3_max_live_parameters": 0)"))};
   EXPECT_EQ(peak(stage[0], Label::optimizer), kWorld * peak(stage[1], Label::optimizer));
   EXPECT_EQ(peak(stage[1], Label::optimizer), peak(stage[3], Label::optimizer));
   EXPECT_LT(peak(stage[2], Label::gradients), peak(stage[1], Label::gradients));
@@ -69,68 +71,68 @@ TEST(ZeroKeys, Stage_ShardsStatesThenGradientsThenParameters) {
 }
 
 TEST(ZeroKeys, ReduceBucketSize_CutsReductions) {
-  const RankPlan usual = plan(R"("stage": 2)");
-  const RankPlan small = plan(R"("stage": 2, "reduce_bucket_size": 9000)");
+  const plan::RankPlan usual = plan(R"("stage": 2)");
+  const plan::RankPlan small = plan(R"("stage": 2, "reduce_bucket_size": 9000)");
   EXPECT_GT(traffic(small, "reduce_scatter").calls, traffic(usual, "reduce_scatter").calls);
   EXPECT_EQ(traffic(small, "reduce_scatter").bytes_sent,
             traffic(usual, "reduce_scatter").bytes_sent);
 }
 
 TEST(ZeroKeys, AllgatherBucketSize_CutsGathers) {
-  const RankPlan usual = plan(R"("stage": 2)");
-  const RankPlan small = plan(R"("stage": 2, "allgather_bucket_size": 9000)");
+  const plan::RankPlan usual = plan(R"("stage": 2)");
+  const plan::RankPlan small = plan(R"("stage": 2, "allgather_bucket_size": 9000)");
   EXPECT_GT(traffic(small, "all_gather").calls, traffic(usual, "all_gather").calls);
 }
 
 TEST(ZeroKeys, OverlapComm_GathersAhead) {
-  const RankPlan without = plan(stage_3(R"("overlap_comm": false)"));
-  const RankPlan with = plan(stage_3(R"("overlap_comm": true)"));
+  const plan::RankPlan without = plan(stage_3(R"("overlap_comm": false)"));
+  const plan::RankPlan with = plan(stage_3(R"("overlap_comm": true)"));
   EXPECT_GT(peak(with, Label::parameters), peak(without, Label::parameters));
 }
 
 TEST(ZeroKeys, PrefetchBucketSize_BoundsWhatIsGatheredAhead) {
   const std::string off = R"("stage3_max_reuse_distance": 0, "stage3_prefetch_bucket_size": )";
-  const RankPlan none = plan(stage_3(off + "0"));
-  const RankPlan one = plan(stage_3(off + "100000"));
-  const RankPlan all = plan(stage_3(off + "100000000"));
+  const plan::RankPlan none = plan(stage_3(off + "0"));
+  const plan::RankPlan one = plan(stage_3(off + "100000"));
+  const plan::RankPlan all = plan(stage_3(off + "100000000"));
   EXPECT_LT(peak(none, Label::parameters), peak(one, Label::parameters));
   EXPECT_LT(peak(one, Label::parameters), peak(all, Label::parameters));
 }
 
 TEST(ZeroKeys, ParamPersistenceThreshold_KeepsSmallParametersWhole) {
   const std::string bounds = R"(, "stage3_max_reuse_distance": 0)";
-  const RankPlan none = plan(kStage3 + bounds);
-  const RankPlan all =
+  const plan::RankPlan none = plan(kStage3 + bounds);
+  const plan::RankPlan all =
       plan(R"("stage": 3, "stage3_param_persistence_threshold": 100000000)" + bounds);
   // All weights are persistent: they are gathered once per step, after the update.
   EXPECT_LT(traffic(all, "all_gather").bytes_sent, traffic(none, "all_gather").bytes_sent);
 }
 
 TEST(ZeroKeys, MaxLiveParameters_BoundsWhatIsGathered_AndZeroLoads) {
-  const RankPlan bounded = plan(stage_3(R"("stage3_max_live_parameters": 0)"));
-  const RankPlan free = plan(stage_3(R"("stage3_max_live_parameters": 1e9)"));
+  const plan::RankPlan bounded = plan(stage_3(R"("stage3_max_live_parameters": 0)"));
+  const plan::RankPlan free = plan(stage_3(R"("stage3_max_live_parameters": 1e9)"));
   EXPECT_LT(peak(bounded, Label::parameters), peak(free, Label::parameters));
 }
 
 TEST(ZeroKeys, MaxReuseDistance_TradesMemoryForTraffic) {
   const std::string key = R"("stage3_prefetch_bucket_size": 0, "stage3_max_reuse_distance": )";
-  const RankPlan near = plan(stage_3(key + "0"));
-  const RankPlan far = plan(stage_3(key + "1e9"));
+  const plan::RankPlan near = plan(stage_3(key + "0"));
+  const plan::RankPlan far = plan(stage_3(key + "1e9"));
   EXPECT_GT(traffic(near, "all_gather").bytes_sent, traffic(far, "all_gather").bytes_sent);
   EXPECT_LT(peak(near, Label::parameters), peak(far, Label::parameters));
 }
 
 TEST(ZeroKeys, CommunicationDataType_IsTheWire) {
-  const RankPlan narrow = plan(R"("stage": 2)");
-  const RankPlan wide = plan(R"("stage": 2)", R"("communication_data_type": "fp32", )");
+  const plan::RankPlan narrow = plan(R"("stage": 2)");
+  const plan::RankPlan wide = plan(R"("stage": 2)", R"("communication_data_type": "fp32", )");
   EXPECT_EQ(traffic(wide, "reduce_scatter").bytes_sent,
             2 * traffic(narrow, "reduce_scatter").bytes_sent);
 }
 
 TEST(ZeroKeys, GradAccumDtype_IsWhatIsKept) {
   const std::string several = R"("gradient_accumulation_steps": 2, )";
-  const RankPlan wide = plan(R"("stage": 1)", several);
-  const RankPlan narrow =
+  const plan::RankPlan wide = plan(R"("stage": 1)", several);
+  const plan::RankPlan narrow =
       plan(R"("stage": 1)", several + R"("data_types": {"grad_accum_dtype": "bf16"}, )");
   EXPECT_LT(peak(narrow, Label::gradients), peak(wide, Label::gradients));
 }
@@ -138,9 +140,9 @@ TEST(ZeroKeys, GradAccumDtype_IsWhatIsKept) {
 TEST(ZeroKeys, SubGroupSize_BoundsTheBuffersOfAnUpdate) {
   const std::string offload =
       R"("stage": 2, "offload_optimizer": {"device": "cpu"}, "sub_group_size": )";
-  const RankPlan small = plan(offload + "4096");
-  const RankPlan large = plan(offload + "1e9");
-  const auto staging = [](const RankPlan& of) {
+  const plan::RankPlan small = plan(offload + "4096");
+  const plan::RankPlan large = plan(offload + "1e9");
+  const auto staging = [](const plan::RankPlan& of) {
     return of.peaks.at(Tier::pinned_host, Label::staging).peak;
   };
   EXPECT_EQ(staging(small), 2 * 4096 * 2);  // two buffers in bf16
@@ -151,13 +153,13 @@ TEST(ZeroKeys, Ratio_IsTheShareOfTheStatesInHostMemory) {
   const auto with = [](const std::string& device) {
     return plan(R"("stage": 2, "offload_optimizer": {"device": )" + device + "}");
   };
-  const auto of_host = [](const RankPlan& of, Label label) {
+  const auto of_host = [](const plan::RankPlan& of, Label label) {
     return of.peaks.at(Tier::pinned_host, label).peak;
   };
-  const RankPlan none = with(R"("none")");
+  const plan::RankPlan none = with(R"("none")");
   const int64_t states = peak(none, Label::optimizer);
   for (const char* ratio : {"0", "0.25", "0.75", "1"}) {
-    const RankPlan split = with(str(R"("cpu", "ratio": )", ratio));
+    const plan::RankPlan split = with(str(R"("cpu", "ratio": )", ratio));
     const int64_t host = of_host(split, Label::optimizer);
     EXPECT_EQ(host + peak(split, Label::optimizer), states) << ratio;
     const double share = std::stod(ratio) * static_cast<double>(states);
@@ -165,14 +167,14 @@ TEST(ZeroKeys, Ratio_IsTheShareOfTheStatesInHostMemory) {
     EXPECT_LT(static_cast<double>(host), share + 12.0 * zero::kNormChunk);
     EXPECT_EQ(of_host(split, Label::gradients), host / 12 * 2) << ratio;  // in bf16
   }
-  const RankPlan nothing = with(R"("cpu", "ratio": 0)");
+  const plan::RankPlan nothing = with(R"("cpu", "ratio": 0)");
   EXPECT_EQ(nothing.device_peak(), none.device_peak());
   EXPECT_EQ(nothing.peaks.at(Tier::pinned_host).peak, none.peaks.at(Tier::pinned_host).peak);
 }
 
 TEST(ZeroKeys, NumberCheckpoints_IsHowManyInputsAreSaved) {
   const auto with = [](const std::string& top) {
-    return json_of(whole_plan(config_with(R"("stage": 2)", top), false));
+    return plan::json_of(whole_plan(config_with(R"("stage": 2)", top), false));
   };
   const auto checkpoints = [&](const std::string& number) {
     return with(R"("activation_checkpointing": {"number_checkpoints": )" + number + "}, ");
@@ -201,7 +203,7 @@ TEST(ZeroKeys, ContiguousMemoryOptimization_KeepsThePlacesOfAllInputs) {
   const auto live = [](const std::string& more) {
     const std::string keys =
         R"("activation_checkpointing": {"cpu_checkpointing": true, "number_checkpoints": 2)";
-    const RankPlan of = plan(R"("stage": 2)", keys + more + "}, ");
+    const plan::RankPlan of = plan(R"("stage": 2)", keys + more + "}, ");
     EXPECT_GT(of.peaks.at(Tier::pinned_host, Label::activations).peak, 0);
     return of.peaks.at(Tier::pinned_host, Label::activations).live;
   };
@@ -294,7 +296,7 @@ TEST(ZeroKeys, WithoutEffect_ChangeNothing) {
     const bool nested = path.find('.') != std::string::npos;
     const std::string plain = nested ? members(path, "") : kStage3;
     const Config without = config_with(plain);
-    const std::string reference = json_of(whole_plan(without, true));
+    const std::string reference = plan::json_of(whole_plan(without, true));
     if (!runs.contains(plain)) runs.emplace(plain, trained(without));
     int loaded = 0;
     for (const char* value : {"true", "false", "2", "3", "{\"x\": 1}", "{\"x\": 2}"}) {
@@ -306,7 +308,7 @@ TEST(ZeroKeys, WithoutEffect_ChangeNothing) {
       }
       ++loaded;
       EXPECT_EQ(resolved_json(*config, kWorld), resolved_json(without, kWorld)) << path << value;
-      EXPECT_EQ(json_of(whole_plan(*config, true)), reference) << path << " " << value;
+      EXPECT_EQ(plan::json_of(whole_plan(*config, true)), reference) << path << " " << value;
       // Values of one kind tell the engine the same, as seen above: one of them is run.
       EXPECT_TRUE(loaded > 1 || trained(*config) == runs.at(plain)) << path << " " << value;
     }
@@ -322,12 +324,12 @@ TEST(ZeroKeys, OfActivationCheckpointing_WithoutEffectChangeNothing) {
                        R"("activation_checkpointing": {"number_checkpoints": 1)" + more + "}, ");
   };
   const Config without = with("");
-  const std::string reference = json_of(whole_plan(without, true));
+  const std::string reference = plan::json_of(whole_plan(without, true));
   const std::vector<float> run = trained(without);
   for (const char* key : {"synchronize_checkpoint_boundary", "profile"}) {
     const Config config = with(str(", \"", key, "\": true"));
     ASSERT_EQ(config.notices.size(), without.notices.size() + 1) << key;
-    EXPECT_EQ(json_of(whole_plan(config, true)), reference) << key;
+    EXPECT_EQ(plan::json_of(whole_plan(config, true)), reference) << key;
     EXPECT_TRUE(trained(config) == run) << key;
   }
 }

@@ -7,8 +7,8 @@
 #include "core/convert.h"
 #include "core/crc32c.h"
 #include "core/error.h"
-#include "train/hub/model_config.h"
-#include "train/safetensors/reader.h"
+#include "files/safetensors/reader.h"
+#include "hub/model_config.h"
 
 namespace zinc::train {
 namespace {
@@ -21,7 +21,7 @@ std::string file_of(const std::string& folder, std::string_view name) {
   return str(folder, '/', name);
 }
 
-void require_size(const InputFile& file, int64_t bytes) {
+void require_size(const files::InputFile& file, int64_t bytes) {
   if (file.size() == bytes) return;
   throw DataError(str(file.path(), ": it has ", file.size(),
                       " bytes, the checkpoint was written "
@@ -29,7 +29,7 @@ void require_size(const InputFile& file, int64_t bytes) {
                       bytes, ": damaged, or a file of another checkpoint"));
 }
 
-uint32_t crc_of(const InputFile& file, int64_t begin, int64_t end,
+uint32_t crc_of(const files::InputFile& file, int64_t begin, int64_t end,
                 const std::function<void(int64_t)>& read = {}) {
   std::vector<std::byte> bytes;
   uint32_t crc = 0;
@@ -53,7 +53,7 @@ uint32_t crc_of(const InputFile& file, int64_t begin, int64_t end,
 Checkpoint Checkpoint::open(const std::string& folder) {
   Checkpoint checkpoint(folder);
   const std::string path = file_of(folder, "manifest.json");
-  checkpoint.manifest_ = parse_manifest(read_text_file(path, kMaxManifestBytes), path);
+  checkpoint.manifest_ = parse_manifest(files::read_text_file(path, kMaxManifestBytes), path);
   std::map<std::string_view, const StoredFile*> stored;
   for (const StoredFile& file : checkpoint.manifest_.files) stored[file.name] = &file;
   for (const std::string& index : checkpoint.manifest_.indices) {
@@ -66,7 +66,7 @@ Checkpoint Checkpoint::open(const std::string& folder) {
 
 std::string Checkpoint::read_file(const StoredFile& stored, int64_t limit_bytes) const {
   const std::string path = file_of(path_, stored.name);
-  std::string text = read_text_file(path, limit_bytes);
+  std::string text = files::read_text_file(path, limit_bytes);
   if (static_cast<int64_t>(text.size()) != stored.bytes ||
       crc32c(std::as_bytes(std::span(text))) != stored.crc) {
     fail_damaged(path, "its content");
@@ -77,7 +77,7 @@ std::string Checkpoint::read_file(const StoredFile& stored, int64_t limit_bytes)
 void Checkpoint::open_state_file(const StoredFile& stored) {
   const std::string index_path = file_of(path_, stored.name);
   const std::string file_name = state_file_of(stored.name);
-  InputFile file = InputFile::open(file_of(path_, file_name));
+  files::InputFile file = files::InputFile::open(file_of(path_, file_name));
   StateIndex index = parse_state_index(read_file(stored, max_index_bytes(file.size())), index_path);
   if (index.file != file_name) {
     throw DataError(str(index_path, ": the index of ", index.file, ", not of ", file_name));
@@ -196,7 +196,7 @@ void Checkpoint::verify(int part, int parts, const std::function<void(int64_t)>&
   for (size_t i = 0; i < files_.size(); ++i) {
     if (!is_mine(i)) continue;
     // Whoever reads the file without its index goes by its own header.
-    SafetensorsFile::open(files_[i].file.path());
+    files::SafetensorsFile::open(files_[i].file.path());
     if (read) read(files_[i].index.header_bytes);
     for (const auto& [key, whole] : wholes_) {
       for (const auto& parts : whole.parts) {
@@ -225,15 +225,15 @@ const FrozenWeights::Parameter* Checkpoint::find_frozen(std::string_view name,
   return found != parameters.end() && found->name == name ? &*found : nullptr;
 }
 
-const WeightReader& Checkpoint::frozen_weights() const {
+const hub::WeightReader& Checkpoint::frozen_weights() const {
   const std::string& folder = manifest_.frozen->folder;
   if (!frozen_) {
-    if (!folder_exists(folder) && !file_exists(folder)) {
+    if (!files::folder_exists(folder) && !files::file_exists(folder)) {
       throw ConfigError(str(path_, ": its frozen weights are those of ", folder,
                             ", which is not there: bring it back, or name the folder where it "
                             "is now: --base of zinc checkpoint export, --init of zinc train"));
     }
-    frozen_.emplace(WeightFolder::open(folder), name_map_of_folder(folder));
+    frozen_.emplace(hub::WeightFolder::open(folder), hub::name_map_of_folder(folder));
   }
   return *frozen_;
 }
@@ -255,8 +255,8 @@ void Checkpoint::verify_frozen(int part, int parts) const {
   }
 }
 
-uint32_t crc_of_weight(const WeightReader& weights, const std::string& name, const Shape& shape,
-                       DType dtype) {
+uint32_t crc_of_weight(const hub::WeightReader& weights, const std::string& name,
+                       const Shape& shape, DType dtype) {
   std::vector<std::byte> room;
   uint32_t crc = 0;
   for (int64_t begin = 0; begin < shape.numel(); begin += kBlockNumel) {

@@ -13,9 +13,9 @@
 #include <string_view>
 #include <vector>
 
+#include "files/input_file.h"
+#include "hub/weight_reader.h"
 #include "train/checkpoint/format.h"
-#include "train/files/input_file.h"
-#include "train/hub/weight_reader.h"
 #include "zero/update/training_state.h"
 
 namespace zinc::train {
@@ -58,7 +58,7 @@ class Checkpoint : public zero::StateSource {
 
  private:
   struct StateFile {
-    InputFile file;
+    files::InputFile file;
     StateIndex index;
   };
   struct Part {
@@ -89,14 +89,14 @@ class Checkpoint : public zero::StateSource {
   const Whole* find(std::string_view name, std::string_view kind) const;
   // Null where the values of that kind are not elsewhere.
   const FrozenWeights::Parameter* find_frozen(std::string_view name, std::string_view kind) const;
-  const WeightReader& frozen_weights() const;
+  const hub::WeightReader& frozen_weights() const;
   void read_frozen(const FrozenWeights::Parameter& parameter, int64_t begin, View out) const;
 
   std::string path_;
   Manifest manifest_;
   std::vector<StateFile> files_;
   std::map<Key, Whole> wholes_;
-  mutable std::optional<WeightReader> frozen_;  // once it is needed
+  mutable std::optional<hub::WeightReader> frozen_;  // once it is needed
 
   // Neighbouring reads share a block.
   struct Cached {
@@ -108,7 +108,7 @@ class Checkpoint : public zero::StateSource {
 };
 
 // FrozenWeights::Parameter::crc. Reads all of it.
-uint32_t crc_of_weight(const WeightReader& weights, const std::string& name, const Shape& shape,
-                       DType dtype);
+uint32_t crc_of_weight(const hub::WeightReader& weights, const std::string& name,
+                       const Shape& shape, DType dtype);
 
 }  // namespace zinc::train

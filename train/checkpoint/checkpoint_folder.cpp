@@ -13,9 +13,9 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "files/atomic_file.h"
+#include "files/input_file.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/files/atomic_file.h"
-#include "train/files/input_file.h"
 
 namespace zinc::train {
 namespace {
@@ -64,9 +64,9 @@ void remove_tree(const std::string& path) {
 void remove_checkpoint(const std::string& folder, const std::string& name) {
   const std::string trash =
       fmt::format("{}/{}{}-{}", folder, kTrash, name, static_cast<int64_t>(getpid()));
-  if (folder_exists(trash)) remove_tree(trash);
+  if (files::folder_exists(trash)) remove_tree(trash);
   rename_folder(str(folder, '/', name), trash);
-  sync_folder(folder);
+  files::sync_folder(folder);
   remove_tree(trash);
 }
 
@@ -100,13 +100,13 @@ std::vector<std::string> clean_checkpoints(const std::string& folder) {
     remove_tree(str(folder, '/', name));
     done.push_back(str("deleted ", name, ", a rest of an old checkpoint"));
   }
-  for (const TemporaryName& left : temporaries_in(folder)) {
+  for (const files::TemporaryName& left : files::temporaries_in(folder)) {
     if (!step_of(left.target)) continue;
     const std::string target = str(folder, '/', left.target);
-    if (!folder_exists(target) && is_whole(left.path)) {
-      sync_folder(left.path);
+    if (!files::folder_exists(target) && is_whole(left.path)) {
+      files::sync_folder(left.path);
       rename_folder(left.path, target);
-      sync_folder(folder);
+      files::sync_folder(folder);
       done.push_back(str("gave ", target, " its name: it was complete"));
     } else {
       remove_tree(left.path);
@@ -120,12 +120,12 @@ std::vector<std::string> set_later_aside(const std::string& folder, int64_t step
   std::vector<std::string> done;
   for (const FoundCheckpoint& found : find_checkpoints(folder)) {
     if (found.step <= step) continue;
-    const std::string aside = str(kAside, file_name(found.path));
-    if (folder_exists(str(folder, '/', aside))) remove_checkpoint(folder, aside);
+    const std::string aside = str(kAside, files::file_name(found.path));
+    if (files::folder_exists(str(folder, '/', aside))) remove_checkpoint(folder, aside);
     rename_folder(found.path, str(folder, '/', aside));
     done.push_back(str(found.path, " is called ", aside, " now: this run goes on from before it"));
   }
-  if (!done.empty()) sync_folder(folder);
+  if (!done.empty()) files::sync_folder(folder);
   return done;
 }
 
@@ -139,7 +139,7 @@ std::vector<std::string> prune_checkpoints(const std::string& folder, int64_t ke
   while (verifies && whole < found.size() && !is_whole(found[whole].path)) ++whole;
   for (size_t i = first; i < found.size(); ++i) {
     if (verifies && i == whole) continue;
-    remove_checkpoint(folder, file_name(found[i].path));
+    remove_checkpoint(folder, files::file_name(found[i].path));
     removed.push_back(found[i].path);
   }
   return removed;

@@ -5,48 +5,48 @@
 #include <vector>
 
 #include "core/error.h"
+#include "files/json/parser.h"
+#include "files/json/writer.h"
+#include "hub/adapter.h"
+#include "hub/merged_weights.h"
+#include "hub/model.h"
+#include "hub/model_folder.h"
 #include "nn/lora.h"
-#include "train/adapter.h"
-#include "train/hub/model_folder.h"
-#include "train/json/parser.h"
-#include "train/json/writer.h"
-#include "train/merged_weights.h"
-#include "train/model.h"
 #include "zero/update/training_state.h"
 
 namespace zinc::train {
 namespace {
 
 // config.json as it was saved.
-json::Value config_of(const Checkpoint& checkpoint) {
+files::json::Value config_of(const Checkpoint& checkpoint) {
   const std::optional<std::string> text = checkpoint.text_of("config.json");
   if (!text) {
     throw DataError(str(checkpoint.path(),
                         ": there is no config.json in it: its model is not "
                         "known"));
   }
-  return json::parse(*text, checkpoint.path() + "/config.json");
+  return files::json::parse(*text, checkpoint.path() + "/config.json");
 }
 
-std::string text_with_dtype(const json::Value& config, DType dtype) {
-  json::Object changed = config.as_object();
+std::string text_with_dtype(const files::json::Value& config, DType dtype) {
+  files::json::Object changed = config.as_object();
   for (const char* key : {"dtype", "torch_dtype"}) {
-    if (changed.find(key) != nullptr) changed.set(key, torch_name(dtype));
+    if (changed.find(key) != nullptr) changed.set(key, hub::torch_name(dtype));
   }
-  return json::write(json::Value(changed), 2);
+  return files::json::write(files::json::Value(changed), 2);
 }
 
 // Of a run that trains adapters; absent: of any other.
-std::optional<AdapterConfig> adapter_of(const Checkpoint& checkpoint) {
-  const std::optional<std::string> text = checkpoint.text_of(kAdapterConfigFile);
+std::optional<hub::AdapterConfig> adapter_of(const Checkpoint& checkpoint) {
+  const std::optional<std::string> text = checkpoint.text_of(hub::kAdapterConfigFile);
   if (text) {
-    return parse_adapter_config(
-        json::parse(*text, str(checkpoint.path(), '/', kAdapterConfigFile)));
+    return hub::parse_adapter_config(
+        files::json::parse(*text, str(checkpoint.path(), '/', hub::kAdapterConfigFile)));
   }
   for (const auto& [name, tensor] : checkpoint.tensors()) {
     if (nn::is_lora_parameter(name)) {
       throw DataError(str(checkpoint.path(), ": is of a run that trains adapters (", name,
-                          "), and has no ", kAdapterConfigFile,
+                          "), and has no ", hub::kAdapterConfigFile,
                           ", which says how; go on with the run (--resume), which saves one"));
     }
   }
@@ -68,10 +68,10 @@ class CheckpointWeights : public nn::WeightSource {
   const Checkpoint& checkpoint_;
 };
 
-void export_adapter(const Checkpoint& checkpoint, const AdapterConfig& adapter, nn::Model& model,
-                    const NameMap& names, const std::string& folder) {
-  AdapterFolderWriter writer(folder, adapter, model, names,
-                             {.tokenizer_folder = checkpoint.path()});
+void export_adapter(const Checkpoint& checkpoint, const hub::AdapterConfig& adapter,
+                    nn::Model& model, const hub::NameMap& names, const std::string& folder) {
+  hub::AdapterFolderWriter writer(folder, adapter, model, names,
+                                  {.tokenizer_folder = checkpoint.path()});
   std::vector<float> room(static_cast<size_t>(kBlockNumel));
   for (const auto& [name, parameter] : model.named_parameters()) {
     if (!parameter->requires_grad()) continue;
@@ -90,35 +90,35 @@ void export_adapter(const Checkpoint& checkpoint, const AdapterConfig& adapter, 
 void export_weights(const Checkpoint& checkpoint, const std::string& folder,
                     const ExportOptions& options) {
   checkpoint.verify_texts();
-  const json::Value config = config_of(checkpoint);
-  const std::optional<AdapterConfig> adapter = adapter_of(checkpoint);
+  const files::json::Value config = config_of(checkpoint);
+  const std::optional<hub::AdapterConfig> adapter = adapter_of(checkpoint);
   if (options.merge_lora && !adapter) {
     throw ConfigError(
         str(checkpoint.path(), ": is of a run without adapters: leave --merge-lora out"));
   }
-  const DType to = options.dtype ? *options.dtype : dtype_of_config(config);
-  const ModelFolderOptions writing{.max_shard_bytes = options.max_shard_bytes,
-                                   .tokenizer_folder = checkpoint.path(),
-                                   .names = name_map_of(config)};
+  const DType to = options.dtype ? *options.dtype : hub::dtype_of_config(config);
+  const hub::ModelFolderOptions writing{.max_shard_bytes = options.max_shard_bytes,
+                                        .tokenizer_folder = checkpoint.path(),
+                                        .names = hub::name_map_of(config)};
   if (!adapter) {
-    std::vector<TensorSpec> specs;
+    std::vector<files::TensorSpec> specs;
     for (const auto& [name, tensor] : checkpoint.tensors()) {
       specs.push_back({.name = name, .dtype = to, .shape = tensor.shape});
     }
-    write_model_folder(folder, text_with_dtype(config, to), specs, writing,
-                       [&](std::string_view name, int64_t begin, View values) {
-                         checkpoint.read(name, zero::kWeightsKind, begin, values);
-                       });
+    hub::write_model_folder(folder, text_with_dtype(config, to), specs, writing,
+                            [&](std::string_view name, int64_t begin, View values) {
+                              checkpoint.read(name, zero::kWeightsKind, begin, values);
+                            });
     return;
   }
-  const ModelConfig model_config = parse_model_config(config);
-  const std::unique_ptr<nn::Model> model = make_model(model_config);
+  const hub::ModelConfig model_config = hub::parse_model_config(config);
+  const std::unique_ptr<nn::Model> model = hub::make_model(model_config);
   nn::add_lora(*model, adapter->lora, nn::NamesNothing::ignored);
   const CheckpointWeights weights(checkpoint);
   nn::require_fit(weights, *model);
   if (options.merge_lora) {
-    write_merged(folder, text_with_dtype(config, to), to, ties_word_embeddings(model_config),
-                 *model, weights, writing);
+    hub::write_merged(folder, text_with_dtype(config, to), to,
+                      hub::ties_word_embeddings(model_config), *model, weights, writing);
     return;
   }
   if (options.dtype && to != DType::f32) {

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "core/dtype.h"
+#include "files/safetensors/folder.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/safetensors/folder.h"
 
 namespace zinc::train {
 
@@ -14,7 +14,7 @@ struct ExportOptions {
   // f32 or 16 bits; absent: the one that the model was trained in. An adapter's weights are f32.
   std::optional<DType> dtype{};
   bool merge_lora = false;  // adapters are added to the weights, and not written by themselves
-  int64_t max_shard_bytes = kDefaultShardBytes;
+  int64_t max_shard_bytes = files::kDefaultShardBytes;
 };
 
 // Writes the checkpoint's weights, its config.json and its tokenizer as a folder that transformers

@@ -13,8 +13,8 @@
 
 #include "core/crc32c.h"
 #include "core/error.h"
-#include "train/json/parser.h"
-#include "train/json/writer.h"
+#include "files/json/parser.h"
+#include "files/json/writer.h"
 
 namespace zinc::train {
 namespace {
@@ -41,14 +41,14 @@ std::optional<uint32_t> parse_hex(std::string_view text) {
   return value;
 }
 
-uint32_t read_crc(const json::Value& value) {
+uint32_t read_crc(const files::json::Value& value) {
   const std::optional<uint32_t> crc = parse_hex(value.as_string());
   if (!crc) value.fail("expected eight hexadecimal digits");
   return *crc;
 }
 
 // A name in the folder itself, which names nothing else.
-std::string read_file_name(const json::Value& value) {
+std::string read_file_name(const files::json::Value& value) {
   const std::string& name = value.as_string();
   const auto is_plain = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
@@ -61,7 +61,7 @@ std::string read_file_name(const json::Value& value) {
   return name;
 }
 
-const std::string& read_name(const json::Value& value) {
+const std::string& read_name(const files::json::Value& value) {
   const std::string& name = value.as_string();
   if (name.size() > kMaxStoredNameBytes) {
     value.fail(fmt::format("a name of {} bytes: at most {}", name.size(), kMaxStoredNameBytes));
@@ -69,16 +69,16 @@ const std::string& read_name(const json::Value& value) {
   return name;
 }
 
-int64_t read_count(const json::Value& value) {
+int64_t read_count(const files::json::Value& value) {
   return value.as_int64(0, std::numeric_limits<int64_t>::max());
 }
 
-Shape read_shape(const json::Value& value) {
-  const json::Array& dims = value.as_array();
+Shape read_shape(const files::json::Value& value) {
+  const files::json::Array& dims = value.as_array();
   if (dims.size() > kMaxRank) value.fail("too many dimensions");
   Shape shape;
   int64_t numel = 1;
-  for (const json::Value& dim : dims) {
+  for (const files::json::Value& dim : dims) {
     const int64_t size = read_count(dim);
     if (size > 0 && numel > std::numeric_limits<int64_t>::max() / 16 / size) {
       value.fail("more elements than a checkpoint can have");
@@ -93,16 +93,16 @@ Shape read_shape(const json::Value& value) {
 constexpr int64_t kMostSlices = 1024;
 constexpr size_t kMostSections = 64;
 
-TensorSlice read_slice_of(const json::Value& value, const Shape& shape) {
+TensorSlice read_slice_of(const files::json::Value& value, const Shape& shape) {
   const int64_t dim = value.at("dim").as_int64(0, kMaxRank);
   if (dim >= shape.rank()) value.fail("the parameter has no such dimension");
   const int64_t count = value.at("count").as_int64(1, kMostSlices);
   const int64_t index = value.at("index").as_int64(0, count - 1);
-  const json::Array& given = value.at("sections").as_array();
+  const files::json::Array& given = value.at("sections").as_array();
   if (given.size() > kMostSections) value.fail("more sections than a slice can have");
   std::vector<int64_t> sections;
   int64_t left = shape[static_cast<int>(dim)];
-  for (const json::Value& section : given) {
+  for (const files::json::Value& section : given) {
     sections.push_back(section.as_int64(0, left));
     left -= sections.back();
   }
@@ -110,14 +110,14 @@ TensorSlice read_slice_of(const json::Value& value, const Shape& shape) {
   return TensorSlice::of(shape, static_cast<int>(dim), sections, index, count);
 }
 
-StoredPart read_part(const json::Value& value) {
+StoredPart read_part(const files::json::Value& value) {
   StoredPart part{.name = read_name(value.at("name")),
                   .kind = read_name(value.at("kind")),
                   .shape = read_shape(value.at("shape")),
                   .begin = read_count(value.at("begin")),
                   .count = read_count(value.at("count")),
                   .blocks = {}};
-  if (const json::Value* slice = value.find("slice")) {
+  if (const files::json::Value* slice = value.find("slice")) {
     part.slice = read_slice_of(*slice, part.shape);
   }
   const int64_t numel = part.slice ? part.slice->shape().numel() : part.shape.numel();
@@ -126,24 +126,24 @@ StoredPart read_part(const json::Value& value) {
                            static_cast<double>(part.begin) + static_cast<double>(part.count),
                            numel));
   }
-  const json::Array& blocks = value.at("crc32c").as_array();
+  const files::json::Array& blocks = value.at("crc32c").as_array();
   if (static_cast<int64_t>(blocks.size()) != (part.count + kBlockNumel - 1) / kBlockNumel) {
     value.fail("as many checksums are needed as there are blocks");
   }
-  for (const json::Value& block : blocks) part.blocks.push_back(read_crc(block));
+  for (const files::json::Value& block : blocks) part.blocks.push_back(read_crc(block));
   return part;
 }
 
-void write_shape(json::Writer& json, const Shape& shape) {
+void write_shape(files::json::Writer& json, const Shape& shape) {
   json.key("shape").begin_array();
   for (int i = 0; i < shape.rank(); ++i) json.value(shape[i]);
   json.end_array();
 }
 
-FrozenWeights read_frozen(const json::Value& value) {
+FrozenWeights read_frozen(const files::json::Value& value) {
   FrozenWeights frozen{.folder = value.at("folder").as_string(), .parameters = {}};
   if (!frozen.folder.starts_with('/')) value.at("folder").fail("expected an absolute path");
-  for (const json::Value& parameter : value.at("parameters").as_array()) {
+  for (const files::json::Value& parameter : value.at("parameters").as_array()) {
     frozen.parameters.push_back({.name = read_name(parameter.at("name")),
                                  .shape = read_shape(parameter.at("shape")),
                                  .dtype = DType::f32,
@@ -159,8 +159,8 @@ FrozenWeights read_frozen(const json::Value& value) {
   return frozen;
 }
 
-void require_format(const json::Value& root) {
-  const json::Value* format = root.find("format");
+void require_format(const files::json::Value& root) {
+  const files::json::Value* format = root.find("format");
   if (format == nullptr || !format->is_string(kFormat)) root.fail("this is no checkpoint of zinc");
   const int64_t version = root.at("version").as_int64();
   if (version > kCheckpointVersion) {
@@ -171,7 +171,7 @@ void require_format(const json::Value& root) {
   if (version < 1) root.at("version").fail("there is no such version of the format");
 }
 
-void write_state(json::Writer& json, const zero::TrainingState& state) {
+void write_state(files::json::Writer& json, const zero::TrainingState& state) {
   json.key("engine").begin_object();
   json.member("steps", state.steps)
       .member("applied", state.applied)
@@ -199,7 +199,7 @@ void write_state(json::Writer& json, const zero::TrainingState& state) {
   json.end_object();
 }
 
-zero::TrainingState read_state(const json::Value& value) {
+zero::TrainingState read_state(const files::json::Value& value) {
   zero::TrainingState state{.steps = read_count(value.at("steps")),
                             .applied = read_count(value.at("applied")),
                             .consecutive_skips = read_count(value.at("consecutive_skips")),
@@ -208,22 +208,22 @@ zero::TrainingState read_state(const json::Value& value) {
                             .schedule = {},
                             .optimizer = value.at("optimizer").as_string(),
                             .kinds = {}};
-  for (const json::Value& kind : value.at("kinds").as_array()) {
+  for (const files::json::Value& kind : value.at("kinds").as_array()) {
     state.kinds.push_back(read_name(kind));
   }
   if (state.applied > state.steps || state.consecutive_skips > state.steps) {
     value.fail("more steps were applied or skipped than there were");
   }
-  const json::Value& scale = value.at("loss_scale");
+  const files::json::Value& scale = value.at("loss_scale");
   state.is_loss_scale_dynamic = scale.at("dynamic").as_bool();
   state.loss_scale.scale = scale.at("scale").as_double();
   state.loss_scale.steps = read_count(scale.at("steps"));
   state.loss_scale.last_overflow = scale.at("last_overflow").as_int64(-1);
   state.loss_scale.hysteresis =
       static_cast<int32_t>(scale.at("hysteresis").as_int64(1, std::numeric_limits<int32_t>::max()));
-  const json::Value& schedule = value.at("schedule");
+  const files::json::Value& schedule = value.at("schedule");
   state.schedule.updates = read_count(schedule.at("updates"));
-  if (const json::Value& lr = schedule.at("fixed_lr"); !lr.is_null()) {
+  if (const files::json::Value& lr = schedule.at("fixed_lr"); !lr.is_null()) {
     state.schedule.fixed_lr = lr.as_double();
   }
   return state;
@@ -240,7 +240,7 @@ std::string state_file_of(const std::string& index) {
 }
 
 std::string to_json(const StateIndex& index) {
-  json::Writer json(1);
+  files::json::Writer json(1);
   json.begin_object();
   json.member("format", kFormat).member("version", kCheckpointVersion);
   json.member("file", index.file).member("bytes", index.bytes);
@@ -272,12 +272,12 @@ std::string to_json(const StateIndex& index) {
 }
 
 std::string to_json(const Manifest& manifest) {
-  json::Writer json(1);
+  files::json::Writer json(1);
   json.begin_object();
   json.member("format", kFormat).member("version", kCheckpointVersion);
   json.member("world", manifest.world).member("seed", manifest.seed);
   write_state(json, manifest.state);
-  json.member("client_state", json::Value(manifest.client_state));
+  json.member("client_state", files::json::Value(manifest.client_state));
   json.key("files").begin_array();
   for (const StoredFile& file : manifest.files) {
     json.begin_object();
@@ -308,8 +308,8 @@ std::string to_json(const Manifest& manifest) {
 }
 
 StateIndex parse_state_index(std::string text, const std::string& path) {
-  const json::Value root = json::parse(std::move(text), path,
-                                       {.max_depth = kMaxFormatDepth, .max_bytes = kMaxIndexBytes});
+  const files::json::Value root = files::json::parse(
+      std::move(text), path, {.max_depth = kMaxFormatDepth, .max_bytes = kMaxIndexBytes});
   require_format(root);
   if (root.at("block").as_int64() != kBlockNumel)
     root.at("block").fail("not the block of version 1");
@@ -322,7 +322,7 @@ StateIndex parse_state_index(std::string text, const std::string& path) {
   const std::optional<DType> dtype = parse_dtype(root.at("dtype").as_string());
   if (dtype != DType::f32 && dtype != DType::f64) root.at("dtype").fail("expected f32 or f64");
   index.dtype = *dtype;
-  for (const json::Value& part : root.at("parts").as_array()) {
+  for (const files::json::Value& part : root.at("parts").as_array()) {
     index.parts.push_back(read_part(part));
   }
   return index;
@@ -342,10 +342,10 @@ Manifest parse_manifest(std::string text, const std::string& path) {
   if (crc_of(std::string_view(text).substr(kSealBytes)) != *seal) {
     throw DataError(str(path, ": damaged: its checksum is not that of its text", kCure));
   }
-  const json::Value root = json::parse(std::move(text), path,
-                                       {.max_depth = kMaxFormatDepth,
-                                        .max_bytes = kMaxManifestBytes,
-                                        .max_values = kMaxManifestValues});
+  const files::json::Value root = files::json::parse(std::move(text), path,
+                                                     {.max_depth = kMaxFormatDepth,
+                                                      .max_bytes = kMaxManifestBytes,
+                                                      .max_values = kMaxManifestValues});
   require_format(root);
   Manifest manifest{.world = root.at("world").as_int64(1, 1 << 24),
                     .seed = root.at("seed").as_uint64(),
@@ -353,7 +353,7 @@ Manifest parse_manifest(std::string text, const std::string& path) {
                     .client_state = root.at("client_state").as_object(),
                     .files = {},
                     .indices = {}};
-  for (const json::Value& file : root.at("files").as_array()) {
+  for (const files::json::Value& file : root.at("files").as_array()) {
     manifest.files.push_back({.name = read_file_name(file.at("name")),
                               .bytes = read_count(file.at("bytes")),
                               .crc = read_crc(file.at("crc32c"))});
@@ -363,7 +363,7 @@ Manifest parse_manifest(std::string text, const std::string& path) {
     if (listed.insert(file.name).second) continue;
     root.at("files").fail(str(file.name, " stands in the list twice"));
   }
-  for (const json::Value& value : root.at("indices").as_array()) {
+  for (const files::json::Value& value : root.at("indices").as_array()) {
     manifest.indices.push_back(read_file_name(value));
     if (!listed.contains(manifest.indices.back())) {
       value.fail("this file is not in the list of files");
@@ -372,7 +372,8 @@ Manifest parse_manifest(std::string text, const std::string& path) {
   if (static_cast<int64_t>(manifest.indices.size()) != manifest.world) {
     root.at("indices").fail("there is one for each rank that wrote the checkpoint");
   }
-  if (const json::Value* frozen = root.find("frozen")) manifest.frozen = read_frozen(*frozen);
+  if (const files::json::Value* frozen = root.find("frozen"))
+    manifest.frozen = read_frozen(*frozen);
   return manifest;
 }
 

@@ -23,7 +23,7 @@
 #include "core/dtype.h"
 #include "core/shape.h"
 #include "core/tensor_slice.h"
-#include "train/json/value.h"
+#include "files/json/value.h"
 #include "zero/update/training_state.h"
 
 namespace zinc::train {
@@ -93,7 +93,7 @@ struct Manifest {
   int64_t world = 0;  // ranks that wrote it
   uint64_t seed = 0;  // of the random numbers
   zero::TrainingState state;
-  json::Object client_state;         // of whoever saved
+  files::json::Object client_state;  // of whoever saved
   std::vector<StoredFile> files;     // all others but the state files, which their indices name
   std::vector<std::string> indices;  // names among `files`
   std::optional<FrozenWeights> frozen{};

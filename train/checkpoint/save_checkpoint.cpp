@@ -19,13 +19,13 @@
 #include "core/convert.h"
 #include "core/error.h"
 #include "core/parallel.h"
+#include "files/atomic_file.h"
+#include "hub/finite_weights.h"
+#include "hub/model_config.h"
+#include "hub/weight_reader.h"
 #include "kernels/cpu/past_caches.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/state_file.h"
-#include "train/files/atomic_file.h"
-#include "train/finite_weights.h"
-#include "train/hub/model_config.h"
-#include "train/hub/weight_reader.h"
 
 namespace zinc::train {
 namespace {
@@ -180,8 +180,8 @@ void StateSnapshot::read(std::vector<Part> parts, const zero::TakeOwn& take) {
 // A checkpoint under way.
 struct CheckpointSaver::Pending {
   std::string target;
-  std::string path;                  // of the temporary folder
-  std::optional<AtomicFolder> made;  // of rank 0
+  std::string path;                         // of the temporary folder
+  std::optional<files::AtomicFolder> made;  // of rank 0
   std::vector<NamedShape> parameters;
   zero::TrainingState state;
   SaveCheckpointOptions options;
@@ -200,7 +200,7 @@ struct CheckpointSaver::Pending {
 };
 
 Block CheckpointSaver::take_buffers(Context& context) {
-  return context.allocate(AtomicFile::kDirectBytes, Label::staging, Tier::pinned_host);
+  return context.allocate(files::AtomicFile::kDirectBytes, Label::staging, Tier::pinned_host);
 }
 
 CheckpointSaver::CheckpointSaver(zero::Engine& engine, std::string folder)
@@ -230,7 +230,7 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
   if (!pending->options.frozen_from.empty()) describe_frozen(pending->options.frozen_from);
   together(world, "make the folder of a checkpoint", [&] {
     if (!world.is_main()) return;
-    create_folders(folder_);
+    files::create_folders(folder_);
     pending->made.emplace(pending->target);
   });
   pending->path = comm::share_text(world, pending->made ? pending->made->path() : std::string());
@@ -264,15 +264,15 @@ void CheckpointSaver::begin(const std::string& tag, SaveCheckpointOptions option
 void CheckpointSaver::write(Pending& pending,
                             const std::function<void(const zero::TakeOwn&)>& read) const {
   const comm::World& world = engine_.world();
-  StateFileWriter file(
-      pending.path, state_file_name(world.rank(), world.size()), pending.parameters,
-      pending.state.kinds, wide_dtype(engine_),
-      {static_cast<std::byte*>(buffers_.data()), static_cast<size_t>(AtomicFile::kDirectBytes)});
+  StateFileWriter file(pending.path, state_file_name(world.rank(), world.size()),
+                       pending.parameters, pending.state.kinds, wide_dtype(engine_),
+                       {static_cast<std::byte*>(buffers_.data()),
+                        static_cast<size_t>(files::AtomicFile::kDirectBytes)});
   const bool without_frozen = !pending.options.frozen_from.empty();
   read([&](const zero::OwnPiece& piece) {
     if (without_frozen && !is_trained(engine_, piece.name)) return;
     if (!pending.options.allow_damaged && piece.kind == zero::kWeightsKind) {
-      require_finite(piece, pending.target);
+      hub::require_finite(piece, pending.target);
     }
     file.write(piece);
   });
@@ -300,7 +300,8 @@ void CheckpointSaver::describe_frozen(const std::string& from) {
   const auto ranks = static_cast<size_t>(world.size());
   std::vector<double> crcs;
   together(world, "read the frozen weights", [&] {
-    const WeightReader reader(WeightFolder::open(frozen.folder), name_map_of_folder(frozen.folder));
+    const hub::WeightReader reader(hub::WeightFolder::open(frozen.folder),
+                                   hub::name_map_of_folder(frozen.folder));
     for (size_t i = 0; i < frozen.parameters.size(); ++i) {
       const auto& [name, shape, dtype, unused] = frozen.parameters[i];
       const bool is_mine = i % ranks == static_cast<size_t>(world.rank());
@@ -433,8 +434,8 @@ void load_checkpoint(zero::Engine& engine, const Checkpoint& checkpoint,
   engine.import_state(checkpoint, options);
 }
 
-json::Object load_checkpoint(zero::Engine& engine, const std::string& folder,
-                             const std::string& tag, const zero::ImportOptions& options) {
+files::json::Object load_checkpoint(zero::Engine& engine, const std::string& folder,
+                                    const std::string& tag, const zero::ImportOptions& options) {
   const Checkpoint checkpoint = open_checkpoint(engine.world(), folder, {.tag = tag});
   std::set<std::string> known;
   for (const auto& [name, parameter] : engine.model().named_parameters()) known.insert(name);

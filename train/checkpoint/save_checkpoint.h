@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "core/allocator.h"
+#include "files/json/value.h"
 #include "train/checkpoint/checkpoint.h"
-#include "train/json/value.h"
 #include "zero/engine.h"
 
 namespace zinc::train {
@@ -26,7 +26,7 @@ namespace zinc::train {
 struct SaveCheckpointOptions {
   // Anything; of rank 0. With the rest of the manifest at most 2 MiB and 40,000 values, or the
   // checkpoint is refused when it has been written (ConfigError): train/checkpoint/format.h.
-  json::Object client_state{};
+  files::json::Object client_state{};
   // Files to put beside the states, name and text, such as config.json; of rank 0.
   std::vector<std::pair<std::string, std::string>> texts{};
   bool allow_damaged = false;  // weights with NaN or infinities
@@ -130,7 +130,8 @@ void load_checkpoint(zero::Engine& engine, const Checkpoint& checkpoint,
                      const zero::ImportOptions& options = {});
 // open_checkpoint(), and what it holds of the client. ConfigError where it has parameters that the
 // model has not, if `strict`.
-json::Object load_checkpoint(zero::Engine& engine, const std::string& folder,
-                             const std::string& tag = {}, const zero::ImportOptions& options = {});
+files::json::Object load_checkpoint(zero::Engine& engine, const std::string& folder,
+                                    const std::string& tag = {},
+                                    const zero::ImportOptions& options = {});
 
 }  // namespace zinc::train

@@ -6,7 +6,7 @@
 
 #include "core/crc32c.h"
 #include "core/error.h"
-#include "train/json/writer.h"
+#include "files/json/writer.h"
 
 namespace zinc::train {
 namespace {
@@ -22,12 +22,12 @@ std::string tensor_name(std::string_view kind, std::string_view name) {
 // Of a tensor in the header, at most.
 int64_t entry_bytes(std::string_view kind, std::string_view name) {
   std::string quoted;
-  json::append_quoted(quoted, tensor_name(kind, name));
+  files::json::append_quoted(quoted, tensor_name(kind, name));
   constexpr int64_t kRest = 64 + 3 * 20;  // its keys, and three numbers
   return static_cast<int64_t>(quoted.size()) + kRest;
 }
 
-std::span<const std::byte> bytes_of(std::string_view text) {
+std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text));
 }
 
@@ -40,8 +40,8 @@ StateFileWriter::StateFileWriter(std::string folder, std::string name,
     : folder_(std::move(folder)),
       name_(std::move(name)),
       dtype_(dtype),
-      file_(AtomicFile::create_shared(str(folder_, '/', name_, ".safetensors"), 0,
-                                      /*direct=*/true, memory)) {
+      file_(files::AtomicFile::create_shared(str(folder_, '/', name_, ".safetensors"), 0,
+                                             /*direct=*/true, memory)) {
   header_bytes_ = kLengthBytes + static_cast<int64_t>(kMetadata.size()) + 1;
   for (const NamedShape& parameter : parameters) {
     shapes_.emplace(parameter.name, parameter.shape);
@@ -101,7 +101,7 @@ std::string StateFileWriter::header() const {
   for (const Part& part : parts_) {
     const int64_t begin = part.offset - header_bytes_;
     text += ',';
-    json::append_quoted(text, tensor_name(part.stored.kind, part.stored.name));
+    files::json::append_quoted(text, tensor_name(part.stored.kind, part.stored.name));
     text += str(R"(:{"dtype":")", dtype_ == DType::f64 ? "F64" : "F32", R"(","shape":[)",
                 part.stored.count, R"(],"data_offsets":[)", begin, ',',
                 begin + part.stored.count * size_of(dtype_), "]}");
@@ -129,8 +129,8 @@ StoredFile StateFileWriter::finish() {
     index.parts.push_back(part.stored);
   }
   const std::string text = header();
-  index.header_crc = crc32c(bytes_of(text));
-  file_.write(0, bytes_of(text));
+  index.header_crc = crc32c(as_bytes(text));
+  file_.write(0, as_bytes(text));
   file_.commit();
   return write_stored_file(folder_, name_ + ".json", to_json(index));
 }
@@ -139,9 +139,9 @@ StoredFile write_stored_file(const std::string& folder, const std::string& name,
                              std::string_view content) {
   StoredFile stored{.name = name,
                     .bytes = static_cast<int64_t>(content.size()),
-                    .crc = crc32c(bytes_of(content))};
-  AtomicFile file = AtomicFile::create_shared(str(folder, '/', name), 0);
-  file.write(0, bytes_of(content));
+                    .crc = crc32c(as_bytes(content))};
+  files::AtomicFile file = files::AtomicFile::create_shared(str(folder, '/', name), 0);
+  file.write(0, as_bytes(content));
   file.commit();
   return stored;
 }

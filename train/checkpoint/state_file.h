@@ -12,8 +12,8 @@
 
 #include "core/dtype.h"
 #include "core/shape.h"
+#include "files/atomic_file.h"
 #include "train/checkpoint/format.h"
-#include "train/files/atomic_file.h"
 #include "zero/values/own_values.h"
 
 namespace zinc::train {
@@ -58,7 +58,7 @@ class StateFileWriter {
   int64_t num_written_ = 0;
   std::vector<Part> parts_;
   std::map<std::pair<std::string, std::string>, size_t> index_;  // by name and kind
-  AtomicFile file_;
+  files::AtomicFile file_;
 };
 
 // Writes a small file into a folder that nobody reads yet, synced.

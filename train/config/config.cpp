@@ -13,12 +13,12 @@
 
 #include "core/edit_distance.h"
 #include "core/error.h"
+#include "files/json/parser.h"
+#include "files/json/writer.h"
 #include "train/config/findings.h"
 #include "train/config/key.h"
 #include "train/config/row.h"
 #include "train/config/settle.h"
-#include "train/json/parser.h"
-#include "train/json/writer.h"
 
 namespace zinc::train {
 namespace {
@@ -26,14 +26,14 @@ namespace {
 // Note [Off values]
 // A value that asks for nothing: false, null, 0, "", "auto", {} and {"enabled": false}. With it a
 // key that is refused, or has no effect, loads without a word.
-bool is_off(const json::Value& value) {
+bool is_off(const files::json::Value& value) {
   if (value.is_null() || value.is_string("auto") || value.is_string("")) return true;
   if (value.is_bool()) return !value.as_bool();
   if (value.is_number()) return value.as_double() == 0.0;
   if (value.is_array()) return value.size() == 0;
   if (!value.is_object()) return false;
   if (value.size() == 0) return true;
-  const json::Value* enabled = value.find("enabled");
+  const files::json::Value* enabled = value.find("enabled");
   return enabled != nullptr && is_off(*enabled);
 }
 
@@ -49,13 +49,13 @@ bool is_read_loosely(std::string_view path) {
 }
 
 // The value that pydantic makes of it; absent where that is the value itself, or none.
-std::optional<json::Value> loosely(const Key& key, const json::Value& value) {
+std::optional<files::json::Value> loosely(const Key& key, const files::json::Value& value) {
   constexpr std::array<std::string_view, 6> kTrue = {"true", "1", "yes", "on", "y", "t"};
   constexpr std::array<std::string_view, 6> kFalse = {"false", "0", "no", "off", "n", "f"};
   const KeyType type = key.setting.type;
   if (type == KeyType::boolean && value.is_number() &&
       (value.as_double() == 0.0 || value.as_double() == 1.0)) {
-    return json::Value(value.as_double() == 1.0);
+    return files::json::Value(value.as_double() == 1.0);
   }
   if (!value.is_string()) return std::nullopt;
   if (type == KeyType::boolean) {
@@ -63,14 +63,15 @@ std::optional<json::Value> loosely(const Key& key, const json::Value& value) {
       const std::vector<std::string> names(words.begin(), words.end());
       return index_of_name(names, value.as_string()) < names.size();
     };
-    if (is_one_of(kTrue)) return json::Value(true);
-    if (is_one_of(kFalse)) return json::Value(false);
+    if (is_one_of(kTrue)) return files::json::Value(true);
+    if (is_one_of(kFalse)) return files::json::Value(false);
   }
   if (type == KeyType::integer || type == KeyType::number) {
     const std::optional<double> number = number_of(value);
     if (!number) return std::nullopt;
     const bool is_whole = *number == std::floor(*number) && std::abs(*number) <= kLargestCount;
-    return is_whole ? json::Value(static_cast<int64_t>(*number)) : json::Value(*number);
+    return is_whole ? files::json::Value(static_cast<int64_t>(*number))
+                    : files::json::Value(*number);
   }
   return std::nullopt;
 }
@@ -81,7 +82,7 @@ const Key* find_filled(const Key& key) {
   return of != nullptr && of->is_filled ? of : nullptr;
 }
 
-bool is_open(const json::Value& value) { return value.is_null() || value.is_string("auto"); }
+bool is_open(const files::json::Value& value) { return value.is_null() || value.is_string("auto"); }
 
 class Reader {
  public:
@@ -96,7 +97,7 @@ class Reader {
     config_.comm_deadline = defaults.comm_deadline.value_or(config_.comm_deadline);
   }
 
-  Config read(const json::Value& root) {
+  Config read(const files::json::Value& root) {
     read_block("", &root);
     const Reading reading{.config = config_,
                           .flags = flags_,
@@ -114,13 +115,14 @@ class Reader {
 
  private:
   // `object` null: every key is absent.
-  void read_block(std::string_view block, const json::Value* object);
-  void read_key(const Key& key, const json::Value* value);
-  void read_inner(const Key& key, const json::Value* value);
-  void read_value(const Key& key, const json::Value* value, bool is_auto);
-  const json::Value* understood(const Key& key, const json::Value* value);
-  void look_at_others(std::string_view block, const json::Object& object);
-  void report_unknown(std::string_view block, const std::string& path, const json::Member& member);
+  void read_block(std::string_view block, const files::json::Value* object);
+  void read_key(const Key& key, const files::json::Value* value);
+  void read_inner(const Key& key, const files::json::Value* value);
+  void read_value(const Key& key, const files::json::Value* value, bool is_auto);
+  const files::json::Value* understood(const Key& key, const files::json::Value* value);
+  void look_at_others(std::string_view block, const files::json::Object& object);
+  void report_unknown(std::string_view block, const std::string& path,
+                      const files::json::Member& member);
   bool is_known(const Key& key) const { return !key.unknown_without || key.counts(config_); }
   void drop_what_does_not_count();
 
@@ -128,13 +130,13 @@ class Reader {
   const Overrides& flags_;
   Findings findings_;
   Config config_;
-  std::map<std::string, const json::Value*, std::less<>> given_;
-  std::deque<json::Value> made_;                                    // see Note [Values in quotes]
-  std::map<std::string, const json::Value*, std::less<>> renamed_;  // blocks under old names
+  std::map<std::string, const files::json::Value*, std::less<>> given_;
+  std::deque<files::json::Value> made_;  // see Note [Values in quotes]
+  std::map<std::string, const files::json::Value*, std::less<>> renamed_;  // blocks under old names
 };
 
 // Other names first: the key itself wins.
-void Reader::read_block(std::string_view block, const json::Value* object) {
+void Reader::read_block(std::string_view block, const files::json::Value* object) {
   for (const bool other_names : {true, false}) {
     for (const Key* key : keys_of(block)) {
       if (key->stands_for.empty() == other_names) continue;
@@ -147,17 +149,17 @@ void Reader::read_block(std::string_view block, const json::Value* object) {
   if (object != nullptr) look_at_others(block, object->as_object());
 }
 
-const json::Value* Reader::understood(const Key& key, const json::Value* value) {
+const files::json::Value* Reader::understood(const Key& key, const files::json::Value* value) {
   if (value == nullptr) return nullptr;
   if (key.false_is_absent && value->is_bool() && !value->as_bool()) return nullptr;
   if (!is_read_loosely(key.path)) return value;
-  std::optional<json::Value> made = loosely(key, *value);
+  std::optional<files::json::Value> made = loosely(key, *value);
   // The file's own stands in the message about a value that will not do.
   if (!made || !problem_with(key, *made).empty()) return value;
   return &made_.emplace_back(std::move(*made));
 }
 
-void Reader::read_key(const Key& key, const json::Value* value) {
+void Reader::read_key(const Key& key, const files::json::Value* value) {
   value = understood(key, value);
   const bool is_auto = value != nullptr && value->is_string("auto");
   if (value != nullptr && is_open(*value)) value = nullptr;
@@ -171,7 +173,7 @@ void Reader::read_key(const Key& key, const json::Value* value) {
   }
 }
 
-void Reader::read_inner(const Key& key, const json::Value* value) {
+void Reader::read_inner(const Key& key, const files::json::Value* value) {
   if (!key.stands_for.empty()) {
     if (value != nullptr) renamed_[key.stands_for] = value;
     return;
@@ -193,7 +195,7 @@ void Reader::read_inner(const Key& key, const json::Value* value) {
 }
 
 // The file's value where it is fixed, else the flag's, else what "auto" becomes.
-void Reader::read_value(const Key& key, const json::Value* value, bool is_auto) {
+void Reader::read_value(const Key& key, const files::json::Value* value, bool is_auto) {
   if (value != nullptr) {
     if (const std::string problem = problem_with(key, *value); !problem.empty()) {
       findings_.problem(*value, str(key.path, " ", problem));
@@ -201,13 +203,13 @@ void Reader::read_value(const Key& key, const json::Value* value, bool is_auto) 
     }
   }
   const Setting& setting = key.setting;
-  const json::Value flag = key.flag ? key.flag(flags_) : json::Value();
+  const files::json::Value flag = key.flag ? key.flag(flags_) : files::json::Value();
   if (value != nullptr) {
     given_[key.path] = value;
     if (setting.set) setting.set(config_, *value);
     if (!flag.is_null() && !key.flag_yields && setting.get(config_, world_size_) != flag) {
-      findings_.problem(str(key.option, " ", json::write(flag), " contradicts ", key.path, " ",
-                            json::write(*value),
+      findings_.problem(str(key.option, " ", files::json::write(flag), " contradicts ", key.path,
+                            " ", files::json::write(*value),
                             " of the file; change one of them, or set the key to \"auto\""));
     }
   } else if (!flag.is_null()) {
@@ -215,13 +217,13 @@ void Reader::read_value(const Key& key, const json::Value* value, bool is_auto) 
   } else if (is_auto && find_filled(key) != nullptr) {
     config_.open.push_back(find_filled(key)->path);
   } else if (is_auto && key.automatic) {
-    const json::Value found = key.automatic(config_, flags_);
+    const files::json::Value found = key.automatic(config_, flags_);
     if (!found.is_null()) setting.set(config_, found);
   }
 }
 
 void Reader::report_unknown(std::string_view block, const std::string& path,
-                            const json::Member& member) {
+                            const files::json::Member& member) {
   if (const Key* key = find_key(path); key != nullptr) {
     findings_.problem(member, str("unknown key ", path, ": it is for ", key->only_with));
     return;
@@ -241,8 +243,8 @@ void Reader::report_unknown(std::string_view block, const std::string& path,
 }
 
 // Keys that are not read.
-void Reader::look_at_others(std::string_view block, const json::Object& object) {
-  for (const json::Member& member : object) {
+void Reader::look_at_others(std::string_view block, const files::json::Object& object) {
+  for (const files::json::Member& member : object) {
     const std::string path = block.empty() ? member.key : str(block, ".", member.key);
     const Key* key = find_key(path);
     if (key == nullptr || !is_known(*key)) {
@@ -251,7 +253,7 @@ void Reader::look_at_others(std::string_view block, const json::Object& object) 
     }
     if (key->key_class == KeyClass::works || key->key_class == KeyClass::deprecated) continue;
     if (is_open(member.value)) continue;
-    const json::Value& value = *understood(*key, &member.value);
+    const files::json::Value& value = *understood(*key, &member.value);
     if (const std::string problem = problem_with(*key, value); !problem.empty()) {
       findings_.problem(value, str(path, " ", problem));
       continue;
@@ -277,7 +279,7 @@ void Reader::drop_what_does_not_count() {
   }
 }
 
-Config read_root(const json::Value& root, std::string_view name, int64_t world_size,
+Config read_root(const files::json::Value& root, std::string_view name, int64_t world_size,
                  const Overrides& flags, const RankDefaults& defaults) {
   if (!root.is_object()) {
     throw ConfigError(str(name, ": a configuration must be a JSON object"));
@@ -289,9 +291,9 @@ Config read_root(const json::Value& root, std::string_view name, int64_t world_s
 
 Config parse_config(std::string text, std::string name, int64_t world_size, const Overrides& flags,
                     const RankDefaults& defaults) {
-  json::Value root;
+  files::json::Value root;
   try {
-    root = json::parse(std::move(text), name, json::ParseOptions::config());
+    root = files::json::parse(std::move(text), name, files::json::ParseOptions::config());
   } catch (const DataError& error) {
     throw ConfigError(error.what());
   }
@@ -300,9 +302,9 @@ Config parse_config(std::string text, std::string name, int64_t world_size, cons
 
 Config load_config(const std::string& path, int64_t world_size, const Overrides& flags,
                    const RankDefaults& defaults) {
-  json::Value root;
+  files::json::Value root;
   try {
-    root = json::parse_file(path, json::ParseOptions::config());
+    root = files::json::parse_file(path, files::json::ParseOptions::config());
   } catch (const DataError& error) {
     throw ConfigError(error.what());
   } catch (const IoError& error) {

@@ -103,7 +103,7 @@ struct Config {
   }
 
   // Paths of keys that are "auto" and whose values follow from the device's memory; the members
-  // have their defaults until train/plan/fill.h finds the values. No run begins with one that is
+  // have their defaults until plan/fill.h finds the values. No run begins with one that is
   // open.
   std::vector<std::string> open{};
   // Lines for the user: deprecated names, keys without an effect, values that "auto" became.

@@ -4,12 +4,12 @@
 
 namespace zinc::train {
 
-void Findings::problem(const json::Value& at, std::string_view message) {
+void Findings::problem(const files::json::Value& at, std::string_view message) {
   problems_.push_back(at.source() == nullptr ? std::string(message)
                                              : at.source()->describe(at.span(), message));
 }
 
-void Findings::problem(const json::Member& at, std::string_view message) {
+void Findings::problem(const files::json::Member& at, std::string_view message) {
   problems_.push_back(at.value.source()->describe(at.key_span, message));
 }
 

@@ -6,16 +6,16 @@
 #include <utility>
 #include <vector>
 
-#include "train/json/value.h"
+#include "files/json/value.h"
 
 namespace zinc::train {
 
 class Findings {
  public:
   // With the place of `at`, where it has one.
-  void problem(const json::Value& at, std::string_view message);
+  void problem(const files::json::Value& at, std::string_view message);
   // With the place of the member's key.
-  void problem(const json::Member& at, std::string_view message);
+  void problem(const files::json::Member& at, std::string_view message);
   void problem(std::string message) { problems_.push_back(std::move(message)); }
   void notice(std::string message) { notices_.push_back(std::move(message)); }
   // ConfigError with all problems, where there are any.

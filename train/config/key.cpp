@@ -42,7 +42,7 @@ std::string joined(const std::vector<std::string>& words, std::string_view quote
   return text;
 }
 
-std::string mistyped(std::string_view wanted, const json::Value& value) {
+std::string mistyped(std::string_view wanted, const files::json::Value& value) {
   return str("must be ", wanted, ", not ", name_of(value.kind()));
 }
 
@@ -54,7 +54,7 @@ std::string instead_of(const Setting& setting, std::string_view name) {
   return {};
 }
 
-std::string problem_with_text(const Key& key, const json::Value& value) {
+std::string problem_with_text(const Key& key, const files::json::Value& value) {
   const std::vector<std::string>& choices = key.setting.choices;
   switch (key.setting.type) {
     case KeyType::choice:
@@ -77,10 +77,10 @@ std::string problem_with_text(const Key& key, const json::Value& value) {
   }
 }
 
-std::string problem_with_pair(const Key& key, const json::Value& value) {
+std::string problem_with_pair(const Key& key, const files::json::Value& value) {
   bool good = value.is_array() && value.size() == 2;
   for (size_t i = 0; good && i < 2; ++i) {
-    const json::Value& number = value.at(i);
+    const files::json::Value& number = value.at(i);
     good = number.is_number() && number.as_double() >= key.range.least &&
            number.as_double() < key.range.most;
   }
@@ -125,12 +125,12 @@ std::string_view Key::name() const {
   return std::string_view(path).substr(dot == std::string::npos ? 0 : dot + 1);
 }
 
-json::Value Key::default_json() const {
+files::json::Value Key::default_json() const {
   if (!default_value.is_null() || !setting.get) return default_value;
   return setting.get(Config{}, 1);
 }
 
-std::string problem_with(const Key& key, const json::Value& value) {
+std::string problem_with(const Key& key, const files::json::Value& value) {
   switch (key.setting.type) {
     case KeyType::any:
       return {};

@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "files/json/value.h"
 #include "train/config/config.h"
-#include "train/json/value.h"
 
 namespace zinc::train {
 
@@ -64,10 +64,10 @@ struct Setting {
   // Of KeyType::name: those of DeepSpeed that zinc has not, and what to do instead.
   std::vector<std::pair<std::string, std::string>> absent{};
   // The value in force; null: none.
-  std::function<json::Value(const Config&, int64_t world_size)> get{};
+  std::function<files::json::Value(const Config&, int64_t world_size)> get{};
   // `value` is one in which problem_with() found nothing, or what get() gave. Empty: settle.h sets
   // the member.
-  std::function<void(Config&, const json::Value& value)> set{};
+  std::function<void(Config&, const files::json::Value& value)> set{};
 };
 
 struct Key {
@@ -80,21 +80,21 @@ struct Key {
   // Empty, or the key of which this is another name; that key wins where both are given.
   std::string stands_for{};
   // The one value that loads with a refused key; null: an off value, see Note [Off values].
-  json::Value accepted{};
+  files::json::Value accepted{};
   double off_up_to = 0.0;        // of numbers: off values are those from here down
   bool false_is_absent = false;  // of a number that DeepSpeed's own default gives as false
 
   // --- how the value is found where a file does not give it
   // Where a Config{} has another value than a file without the key; null: it has the same.
-  json::Value default_value{};
+  files::json::Value default_value{};
   std::string default_note{};  // of a default that follows from other keys
   // The flag of the command line that gives the value; null where it is not given.
   std::string option{};
-  std::function<json::Value(const Overrides&)> flag{};
+  std::function<files::json::Value(const Overrides&)> flag{};
   bool flag_yields = false;  // to the file's value; otherwise the two may not differ
   // What "auto" becomes without the flag; null: the default.
   std::string auto_note{};
-  std::function<json::Value(const Config&, const Overrides&)> automatic{};
+  std::function<files::json::Value(const Config&, const Overrides&)> automatic{};
   // "auto" stays open when the file is read: Config::open.
   bool is_filled = false;
 
@@ -109,7 +109,7 @@ struct Key {
   bool is_block() const { return setting.type == KeyType::block; }
   bool counts(const Config& config) const { return !in_force || in_force(config); }
   // Null where there is none.
-  json::Value default_json() const;
+  files::json::Value default_json() const;
 };
 
 // All rows, in the order of the documentation; the rows of a block follow its own.
@@ -119,7 +119,7 @@ const Key* find_key(std::string_view path);  // null where there is none
 const std::vector<const Key*>& keys_of(std::string_view block);
 
 // Why the key cannot have the value, as in "must be between 0 and 3, not 4"; empty where it can.
-std::string problem_with(const Key& key, const json::Value& value);
+std::string problem_with(const Key& key, const files::json::Value& value);
 // What values it can have, as in "elements, at least 1".
 std::string values_of(const Key& key);
 

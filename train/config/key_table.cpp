@@ -2,9 +2,9 @@
 #include <map>
 
 #include "core/error.h"
+#include "files/json/writer.h"
 #include "train/config/key.h"
 #include "train/config/row.h"
-#include "train/json/writer.h"
 
 namespace zinc::train {
 namespace {
@@ -43,8 +43,8 @@ bool has_default(const Key& key) {
 std::string default_of(const Key& key) {
   if (!has_default(key)) return {};
   if (!key.default_note.empty()) return key.default_note;
-  const json::Value value = key.default_json();
-  return value.is_null() ? "" : json::write(value);
+  const files::json::Value value = key.default_json();
+  return value.is_null() ? "" : files::json::write(value);
 }
 
 std::string line_of(const Key& key) {
@@ -92,7 +92,7 @@ std::string config_keys_markdown() {
 }
 
 std::string config_keys_json() {
-  json::Writer json(2);
+  files::json::Writer json(2);
   json.begin_array();
   const auto member = [&](std::string_view name, const std::string& text) {
     if (!text.empty()) json.member(name, text);

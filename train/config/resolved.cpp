@@ -3,25 +3,25 @@
 
 #include "core/error.h"
 #include "core/philox.h"
+#include "files/json/writer.h"
 #include "train/config/config.h"
 #include "train/config/key.h"
-#include "train/json/writer.h"
 
 namespace zinc::train {
 namespace {
 
 // The members of one block: every key that counts and has a value.
-json::Object members_of(std::string_view block, const Config& config, int64_t world_size) {
-  json::Object members;
+files::json::Object members_of(std::string_view block, const Config& config, int64_t world_size) {
+  files::json::Object members;
   for (const Key* key : keys_of(block)) {
     const bool has_value = key->key_class == KeyClass::works && key->stands_for.empty();
     if (!has_value || !key->counts(config)) continue;
     if (key->is_block()) {
-      json::Object inner = members_of(key->path, config, world_size);
+      files::json::Object inner = members_of(key->path, config, world_size);
       if (!inner.empty()) members.set(key->name(), std::move(inner));
     } else if (std::ranges::find(config.open, key->path) != config.open.end()) {
       members.set(key->name(), "auto");
-    } else if (json::Value value = key->setting.get(config, world_size); !value.is_null()) {
+    } else if (files::json::Value value = key->setting.get(config, world_size); !value.is_null()) {
       members.set(key->name(), std::move(value));
     }
   }
@@ -31,7 +31,7 @@ json::Object members_of(std::string_view block, const Config& config, int64_t wo
 }  // namespace
 
 std::string resolved_json(const Config& config, int64_t world_size) {
-  return json::write(members_of("", config, world_size), 2);
+  return files::json::write(members_of("", config, world_size), 2);
 }
 
 void require_filled(const Config& config) {
@@ -41,7 +41,7 @@ void require_filled(const Config& config) {
   throw ConfigError(str(
       "\"auto\" of ", names,
       " is found by plans of a model that zinc knows: zinc train and zinc plan do it, a program by "
-      "train::fill_memory() (train/plan/fill.h); or give a number"));
+      "plan::fill_memory() (plan/fill.h); or give a number"));
 }
 
 uint64_t fingerprint_of(const Config& config, int64_t world_size) {

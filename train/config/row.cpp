@@ -42,21 +42,22 @@ size_t index_of_name(const std::vector<std::string>& names, std::string_view nam
   return static_cast<size_t>(found - names.begin());
 }
 
-std::optional<double> number_of(const json::Value& value) {
+std::optional<double> number_of(const files::json::Value& value) {
   if (value.is_number()) return value.as_double();
   if (!value.is_string()) return std::nullopt;
-  const std::optional<json::Number> number = json::Number::parse(value.as_string());
+  const std::optional<files::json::Number> number = files::json::Number::parse(value.as_string());
   return number ? std::optional(number->to_double()) : std::nullopt;
 }
 
-std::optional<int64_t> bytes_of(const json::Value& value) {
+std::optional<int64_t> bytes_of(const files::json::Value& value) {
   if (value.is_number()) {
     const std::optional<int64_t> bytes = value.as_number().to_int64();
     return bytes && *bytes >= 0 && *bytes <= kLargestCount ? bytes : std::nullopt;
   }
   const std::string text = value.is_string() ? value.as_string() : "";
   const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
-  const std::optional<json::Number> number = json::Number::parse(text.substr(0, digits));
+  const std::optional<files::json::Number> number =
+      files::json::Number::parse(text.substr(0, digits));
   if (!number) return std::nullopt;
   static constexpr std::array<std::pair<std::string_view, double>, 10> kUnits{{{"", 1.0},
                                                                                {"B", 1.0},

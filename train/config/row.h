@@ -28,9 +28,9 @@ namespace zinc::train {
 std::string_view deepspeed_name(DType dtype);  // "fp32", "fp16", "bf16"
 // The index of `name` in upper or lower case; names.size() where it is none of them.
 size_t index_of_name(const std::vector<std::string>& names, std::string_view name);
-std::optional<double> number_of(const json::Value& value);  // also in quotes
+std::optional<double> number_of(const files::json::Value& value);  // also in quotes
 // "2GiB", "512MiB" or a number of bytes, at most kLargestCount as a number.
-std::optional<int64_t> bytes_of(const json::Value& value);
+std::optional<int64_t> bytes_of(const files::json::Value& value);
 
 template <class T>
 inline constexpr bool is_optional = false;
@@ -65,9 +65,9 @@ KeyType type_of() {
 }
 
 template <class T>
-json::Value to_value(const T& member) {
+files::json::Value to_value(const T& member) {
   if constexpr (is_optional<T>) {
-    return member ? to_value(*member) : json::Value();
+    return member ? to_value(*member) : files::json::Value();
   } else if constexpr (std::same_as<T, DType>) {
     return deepspeed_name(member);
   } else if constexpr (std::same_as<T, Milliseconds>) {
@@ -78,7 +78,7 @@ json::Value to_value(const T& member) {
 }
 
 template <class T>
-void assign(T& member, const json::Value& value) {
+void assign(T& member, const files::json::Value& value) {
   if constexpr (is_optional<T>) {
     member.reset();
     if (!value.is_null()) assign(member.emplace(), value);
@@ -110,10 +110,10 @@ template <class... Members>
 Setting at(Members... members) {
   const auto member = access(members...);
   using Type = std::remove_cvref_t<decltype(member(std::declval<Config&>()))>;
-  return {
-      .type = type_of<Type>(),
-      .get = [member](const Config& config, int64_t) { return to_value(member(config)); },
-      .set = [member](Config& config, const json::Value& value) { assign(member(config), value); }};
+  return {.type = type_of<Type>(),
+          .get = [member](const Config& config, int64_t) { return to_value(member(config)); },
+          .set = [member](Config& config,
+                          const files::json::Value& value) { assign(member(config), value); }};
 }
 
 // A member whose values have the names that name_of() gives them.
@@ -122,12 +122,12 @@ Setting one_of(std::initializer_list<Enum> values, Members... members) {
   const auto member = access(members...);
   Setting setting{.type = KeyType::choice};
   for (const Enum value : values) setting.choices.emplace_back(name_of(value));
-  setting.get = [member](const Config& config, int64_t) -> json::Value {
+  setting.get = [member](const Config& config, int64_t) -> files::json::Value {
     const std::optional<Enum> value = member(config);
-    return value ? json::Value(name_of(*value)) : json::Value();
+    return value ? files::json::Value(name_of(*value)) : files::json::Value();
   };
   setting.set = [member, all = std::vector<Enum>(values)](Config& config,
-                                                          const json::Value& value) {
+                                                          const files::json::Value& value) {
     for (const Enum one : all) {
       if (value.is_string(name_of(one))) member(config) = one;
     }
@@ -158,7 +158,7 @@ struct Row : Key {
     flag_yields = true;
     return std::move(*this).with_flag(name, given);
   }
-  Row by_default(json::Value value) && {
+  Row by_default(files::json::Value value) && {
     default_value = std::move(value);
     return *this;
   }
@@ -167,12 +167,12 @@ struct Row : Key {
     return *this;
   }
   Row when_auto(std::string_view words,
-                std::function<json::Value(const Config&, const Overrides&)> value) && {
+                std::function<files::json::Value(const Config&, const Overrides&)> value) && {
     auto_note = words;
     automatic = std::move(value);
     return *this;
   }
-  // "auto" is found by a search over plans: train/plan/fill.h.
+  // "auto" is found by a search over plans: plan/fill.h.
   Row fills_memory(std::string_view words) && {
     auto_note = words;
     is_filled = true;
@@ -187,7 +187,7 @@ struct Row : Key {
     return *this;
   }
   // The value in force where it is not the member's.
-  Row shown_as(std::function<json::Value(const Config&, int64_t)> get) && {
+  Row shown_as(std::function<files::json::Value(const Config&, int64_t)> get) && {
     setting.get = std::move(get);
     return *this;
   }

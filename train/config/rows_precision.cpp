@@ -26,19 +26,19 @@ Setting in_gradients(T GradientConfig::*member) {
 // fp16.enabled, bf16.enabled and --dtype say the same together.
 Setting is_dtype(bool (*condition)(const Config&)) {
   return {.type = KeyType::boolean,
-          .get = [condition](const Config& config, int64_t) -> json::Value {
+          .get = [condition](const Config& config, int64_t) -> files::json::Value {
             return condition(config);
           }};
 }
 
 Setting loss_scale() {
   return {.type = KeyType::quoted_number,
-          .get = [](const Config& config, int64_t) -> json::Value {
+          .get = [](const Config& config, int64_t) -> files::json::Value {
             const LossScaleConfig& scale = config.engine.precision.loss_scale;
             return scale.dynamic ? 0.0 : scale.static_scale;
           },
           .set =
-              [](Config& config, const json::Value& value) {
+              [](Config& config, const files::json::Value& value) {
                 LossScaleConfig& scale = config.engine.precision.loss_scale;
                 const double fixed = number_of(value).value();
                 scale.dynamic = fixed == 0.0;
@@ -49,7 +49,7 @@ Setting loss_scale() {
 // With fp16 it is on whatever the file says.
 Setting overflow_check() {
   Setting setting = at(&Config::engine, &EngineConfig::precision, &PrecisionConfig::check_overflow);
-  setting.set = [](Config& config, const json::Value& value) {
+  setting.set = [](Config& config, const files::json::Value& value) {
     config.engine.precision.check_overflow = value.as_bool() || is_fp16(config);
   };
   return setting;

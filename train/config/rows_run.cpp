@@ -21,9 +21,9 @@ Setting in_recompute(T RecomputeConfig::*member) {
 // 0 stands for a key that is not given.
 Setting number_of_checkpoints() {
   Setting setting = in_recompute(&RecomputeConfig::num_checkpoints);
-  setting.get = [](const Config& config, int64_t) -> json::Value {
+  setting.get = [](const Config& config, int64_t) -> files::json::Value {
     const int64_t number = config.engine.recompute.num_checkpoints;
-    return number == 0 ? json::Value() : json::Value(number);
+    return number == 0 ? files::json::Value() : files::json::Value(number);
   };
   return setting;
 }
@@ -110,7 +110,7 @@ Rows monitor_rows() {
 // DeepSpeed's name for an extent of the mesh; settle.h looks at it beside zinc.mesh.
 Setting mesh_extent(int comm::Mesh::*extent) {
   Setting setting = at(&Config::mesh, extent);
-  setting.set = [extent](Config& config, const json::Value& value) {
+  setting.set = [extent](Config& config, const files::json::Value& value) {
     if (value.as_int64() > 1) config.mesh.*extent = static_cast<int>(value.as_int64());
   };
   return setting;
@@ -129,7 +129,7 @@ Rows tensor_parallel_rows() {
 
 Setting checkpoint_interval() {
   Setting setting = in_recompute(&RecomputeConfig::every_blocks);
-  setting.set = [](Config& config, const json::Value& value) {
+  setting.set = [](Config& config, const files::json::Value& value) {
     if (value.as_int64() > 0) config.engine.recompute.every_blocks = value.as_int64();
   };
   return setting;
@@ -141,7 +141,7 @@ Rows pipeline_rows() {
       {works("stages", mesh_extent(&comm::Mesh::pipe), between(1, 1024), "ranks",
              "the same as zinc.mesh.pipe")
            .when_auto("as zinc.mesh.pipe says",
-                      [](const Config& config, const Overrides&) -> json::Value {
+                      [](const Config& config, const Overrides&) -> files::json::Value {
                         return config.mesh.pipe;
                       }),
        works("partition",

@@ -22,9 +22,9 @@ Setting schedule_type() {
   Setting setting{.type = KeyType::name};
   for (const ScheduleKind kind : kScheduleKinds) setting.choices.emplace_back(name_of(kind));
   setting.get = [](const Config& config, int64_t) {
-    return json::Value(name_of(config.engine.schedule.kind));
+    return files::json::Value(name_of(config.engine.schedule.kind));
   };
-  setting.set = [names = setting.choices](Config& config, const json::Value& value) {
+  setting.set = [names = setting.choices](Config& config, const files::json::Value& value) {
     config.engine.schedule.kind = kScheduleKinds.at(index_of_name(names, value.as_string()));
   };
   return setting;
@@ -51,7 +51,7 @@ Row warmup_row(std::string_view name, ScheduleKind kind) {
   return works(name, in_schedule(&ScheduleConfig::warmup_steps), at_least(0), "steps",
                "length of the rise at the start")
       .with_flag("--warmup-steps", &Overrides::warmup_steps)
-      .shown_as([kind](const Config& config, int64_t) -> json::Value {
+      .shown_as([kind](const Config& config, int64_t) -> files::json::Value {
         return config.engine.schedule.warmup_steps.value_or(optim::default_warmup_steps(kind));
       });
 }
@@ -81,7 +81,7 @@ Rows warmup_rows() {
   using Kind = ScheduleKind;
   using S = ScheduleConfig;
   const auto lr = [](const Config& config, const Overrides&) {
-    return json::Value(config.engine.optimizer.hyper.lr);
+    return files::json::Value(config.engine.optimizer.hyper.lr);
   };
   const auto shape = one_of({WarmupShape::log, WarmupShape::linear}, &Config::engine,
                             &EngineConfig::schedule, &S::warmup_shape);
@@ -89,7 +89,7 @@ Rows warmup_rows() {
       of({Kind::warmup_lr, Kind::warmup_decay_lr, Kind::warmup_cosine_lr},
          {warmup_row("warmup_num_steps", Kind::warmup_lr)
               .when_auto("0, as transformers has it",
-                         [](const Config&, const Overrides&) { return json::Value(0); }),
+                         [](const Config&, const Overrides&) { return files::json::Value(0); }),
           works("warmup_type", shape, "shape of the rise")}),
       of({Kind::warmup_lr, Kind::warmup_decay_lr},
          {works("warmup_min_lr", in_schedule(&S::warmup_min_lr), at_least(0),

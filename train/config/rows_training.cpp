@@ -56,9 +56,9 @@ Setting optimizer_type() {
           .choices = {"Adam", "AdamW", "SGD", "FusedAdam", "CPUAdam"},
           .absent = optimizers_of_deepspeed(),
           .get = [](const Config& config,
-                    int64_t) { return json::Value(name_of(config.engine.optimizer.kind)); },
+                    int64_t) { return files::json::Value(name_of(config.engine.optimizer.kind)); },
           .set =
-              [](Config& config, const json::Value& value) {
+              [](Config& config, const files::json::Value& value) {
                 const std::vector<std::string> kinds{"Adam", "SGD"};
                 const size_t index = index_of_name(kinds, value.as_string());
                 config.engine.optimizer.kind = index == 0   ? OptimizerKind::adam
@@ -69,7 +69,7 @@ Setting optimizer_type() {
 
 Setting decoupled_decay() {
   return {.type = KeyType::boolean, .get = [](const Config& config, int64_t) {
-            return json::Value(config.engine.optimizer.kind != OptimizerKind::adam);
+            return files::json::Value(config.engine.optimizer.kind != OptimizerKind::adam);
           }};
 }
 
@@ -78,10 +78,11 @@ Setting betas() {
           .get =
               [](const Config& config, int64_t) {
                 const optim::HyperParameters& hyper = config.engine.optimizer.hyper;
-                return json::Value(json::Array{json::Value(hyper.beta1), json::Value(hyper.beta2)});
+                return files::json::Value(files::json::Array{files::json::Value(hyper.beta1),
+                                                             files::json::Value(hyper.beta2)});
               },
           .set =
-              [](Config& config, const json::Value& value) {
+              [](Config& config, const files::json::Value& value) {
                 config.engine.optimizer.hyper.beta1 = value.at(size_t{0}).as_double();
                 config.engine.optimizer.hyper.beta2 = value.at(size_t{1}).as_double();
               }};
@@ -93,7 +94,7 @@ Rows batch_rows() {
   return {
       works("train_batch_size",
             {.type = KeyType::integer,
-             .get = [](const Config& config, int64_t world_size) -> json::Value {
+             .get = [](const Config& config, int64_t world_size) -> files::json::Value {
                return config.engine.batch.global_batch(config.data_ranks(world_size));
              }},
             between(1, kLargestTotalBatch), "sequences", "of one optimizer step, over all ranks")

@@ -41,7 +41,7 @@ Setting device_of(OffloadConfig ZeroConfig::*member) {
 Row old_offload(std::string_view name, std::string_view block, OffloadConfig ZeroConfig::*offload) {
   Row row = deprecated(name, block);
   row.setting = {.type = KeyType::boolean,
-                 .set = [offload](Config& config, const json::Value& value) {
+                 .set = [offload](Config& config, const files::json::Value& value) {
                    if (value.as_bool()) {
                      (config.engine.zero.*offload).device = OffloadDevice::cpu;
                    }
@@ -51,7 +51,7 @@ Row old_offload(std::string_view name, std::string_view block, OffloadConfig Zer
 
 // Hugging Face's rule for sizes that are "auto".
 auto by_hidden_size(double factor, double power) {
-  return [factor, power](const Config&, const Overrides& flags) -> json::Value {
+  return [factor, power](const Config&, const Overrides& flags) -> files::json::Value {
     if (!flags.hidden_size) return nullptr;
     const double hidden = std::pow(static_cast<double>(*flags.hidden_size), power);
     return static_cast<int64_t>(factor * hidden);
@@ -73,7 +73,7 @@ Rows sharding_rows() {
             "elements", "weights that are gathered together after an update"),
       works("overlap_comm", in_zero(&ZeroConfig::overlap_comm), "collectives go on beside compute")
           .by_default_as("stage 3: true, else false")
-          .shown_as([](const Config& config, int64_t) -> json::Value {
+          .shown_as([](const Config& config, int64_t) -> files::json::Value {
             return config.engine.overlap_comm();
           }),
       works("sub_group_size", in_zero(&ZeroConfig::sub_group_size), at_least(0), "elements",

@@ -26,7 +26,7 @@ bool saved_inputs_leave(const Config& config) {
 Setting device_memory_limit() {
   Setting setting = at(&Config::device_memory_limit);
   setting.type = KeyType::bytes;
-  setting.set = [](Config& config, const json::Value& value) {
+  setting.set = [](Config& config, const files::json::Value& value) {
     config.device_memory_limit = bytes_of(value);
   };
   return setting;
@@ -35,7 +35,7 @@ Setting device_memory_limit() {
 Setting resident_memory() {
   Setting setting = at(&Config::engine, &EngineConfig::zero, &zero::ZeroConfig::resident_memory);
   setting.type = KeyType::bytes;
-  setting.set = [](Config& config, const json::Value& value) {
+  setting.set = [](Config& config, const files::json::Value& value) {
     config.engine.zero.resident_memory = bytes_of(value).value_or(0);
   };
   return setting;
@@ -61,7 +61,7 @@ Rows order_rows() {
             "when gradients travel: once a step (stages 0 and 1 only), or after every "
             "micro-batch")
           .by_default_as("stages 0 and 1: \"boundary\", else \"micro_step\"")
-          .shown_as([](const Config& config, int64_t) -> json::Value {
+          .shown_as([](const Config& config, int64_t) -> files::json::Value {
             return name_of(config.engine.reduce_schedule());
           }),
       works("schedule",

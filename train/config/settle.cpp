@@ -23,8 +23,8 @@ void settle_mesh(const Reading& reading) {
         std::pair("zinc.mesh.sequence", "sequence_parallel_size"),
         std::pair("zinc.mesh.pipe", "pipeline.stages"),
         std::pair("zinc.recompute_every_blocks", "pipeline.activation_checkpoint_interval")}) {
-    const json::Value* ours = reading.find(name);
-    const json::Value* theirs = reading.find(their_name);
+    const files::json::Value* ours = reading.find(name);
+    const files::json::Value* theirs = reading.find(their_name);
     if (ours != nullptr && theirs != nullptr && theirs->as_int64() > 1 &&
         ours->as_int64() != theirs->as_int64()) {
       reading.findings.problem(str(name, " ", ours->as_int64(), " contradicts ", their_name, " ",
@@ -51,7 +51,7 @@ void settle_batches(const Reading& reading) {
       return;
     }
   }
-  const json::Value* given_total = reading.find("train_batch_size");
+  const files::json::Value* given_total = reading.find("train_batch_size");
   const bool has_micro =
       flags.micro_batch || reading.find("train_micro_batch_size_per_gpu") != nullptr;
   const bool has_steps =
@@ -85,7 +85,7 @@ void settle_dtype(const Reading& reading) {
   std::optional<DType> fixed;
   for (const auto& [dtype, block] :
        {std::pair(DType::f16, "fp16"), std::pair(DType::bf16, "bf16")}) {
-    const json::Value* enabled = reading.find(str(block, ".enabled"));
+    const files::json::Value* enabled = reading.find(str(block, ".enabled"));
     if (enabled == nullptr) continue;
     if (!enabled->as_bool()) {
       if (flag == dtype) {
@@ -109,7 +109,7 @@ void settle_dtype(const Reading& reading) {
 // "Adam" is AdamW unless adam_w_mode is false.
 void settle_optimizer(const Reading& reading) {
   optim::OptimizerConfig& optimizer = reading.config.engine.optimizer;
-  const json::Value* decoupled = reading.find("optimizer.params.adam_w_mode");
+  const files::json::Value* decoupled = reading.find("optimizer.params.adam_w_mode");
   if (optimizer.kind == optim::OptimizerKind::adam &&
       (decoupled == nullptr || decoupled->as_bool())) {
     optimizer.kind = optim::OptimizerKind::adamw;

@@ -6,9 +6,9 @@
 #include <map>
 #include <string>
 
+#include "files/json/value.h"
 #include "train/config/config.h"
 #include "train/config/findings.h"
-#include "train/json/value.h"
 
 namespace zinc::train {
 
@@ -18,10 +18,10 @@ struct Reading {
   const Overrides& flags;
   int64_t world_size;
   // Checked values that the file gives; not null, not "auto".
-  const std::map<std::string, const json::Value*, std::less<>>& given;
+  const std::map<std::string, const files::json::Value*, std::less<>>& given;
   Findings& findings;
 
-  const json::Value* find(std::string_view path) const {
+  const files::json::Value* find(std::string_view path) const {
     const auto found = given.find(path);
     return found == given.end() ? nullptr : found->second;
   }

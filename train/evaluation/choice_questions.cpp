@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "core/error.h"
+#include "data/examples/field_map.h"
+#include "data/examples/make_examples.h"
 #include "nn/batch.h"
-#include "train/examples/field_map.h"
-#include "train/examples/make_examples.h"
-#include "train/scores/characters.h"
+#include "text/scores/characters.h"
 
 namespace zinc::train {
 namespace {
@@ -33,18 +33,18 @@ const std::array<ChoicePart, 3>& choice_parts() {
   return kParts;
 }
 
-std::string fields_of(const Record& record) {
+std::string fields_of(const data::Record& record) {
   std::string names;
-  for (const json::Member& member : record.fields.as_object()) {
+  for (const files::json::Member& member : record.fields.as_object()) {
     names += str(names.empty() ? "" : ", ", '"', member.key, '"');
   }
   return names.empty() ? "none" : names;
 }
 
 // Labels that the record gives its choices itself, as in ARC's {"text": [...], "label": [...]}.
-std::vector<std::string> choices_in(const json::Value& list) {
+std::vector<std::string> choices_in(const files::json::Value& list) {
   std::vector<std::string> texts;
-  for (const json::Value& value : list.as_array()) texts.push_back(text_of(value));
+  for (const files::json::Value& value : list.as_array()) texts.push_back(data::text_of(value));
   return texts;
 }
 
@@ -69,7 +69,7 @@ std::optional<int64_t> number_written(std::string_view text) {
   return number;
 }
 
-int64_t right_choice(const json::Value& value, const std::vector<std::string>& choices,
+int64_t right_choice(const files::json::Value& value, const std::vector<std::string>& choices,
                      const std::vector<std::string>& labels) {
   std::optional<int64_t> index;
   if (value.is_number()) {
@@ -91,18 +91,19 @@ int64_t right_choice(const json::Value& value, const std::vector<std::string>& c
 
 int64_t count_characters(std::string_view text) {
   int64_t count = 0;
-  for ([[maybe_unused]] const std::string_view character : CharactersOf(text)) ++count;
+  for ([[maybe_unused]] const std::string_view character : text::CharactersOf(text)) ++count;
   return count;
 }
 
 // Without the special tokens behind a text.
-std::vector<int32_t> encode_front(const Tokenizer& tokenizer, std::string_view text, size_t tail) {
+std::vector<int32_t> encode_front(const text::Tokenizer& tokenizer, std::string_view text,
+                                  size_t tail) {
   std::vector<int32_t> tokens = tokenizer.encode_with_specials(text);
   tokens.resize(tokens.size() - std::min(tail, tokens.size()));
   return tokens;
 }
 
-size_t count_specials_behind(const Tokenizer& tokenizer) {
+size_t count_specials_behind(const text::Tokenizer& tokenizer) {
   const std::vector<int32_t> around = tokenizer.encode_with_specials("a");
   const std::vector<int32_t> bare = tokenizer.encode("a");
   const auto inner = std::search(around.begin(), around.end(), bare.begin(), bare.end());
@@ -138,12 +139,12 @@ std::string ChoiceFields::describe() const {
   return str("question=", question, ", choices=", choices, ", answer=", answer);
 }
 
-ChoiceFields find_choice_fields(std::span<const Record> records) {
+ChoiceFields find_choice_fields(std::span<const data::Record> records) {
   require(!records.empty(), "find_choice_fields: there are no records");
   ChoiceFields fields;
   for (const ChoicePart& part : choice_parts()) {
     const auto in_all = [&](std::string_view name) {
-      return std::ranges::all_of(records, [&](const Record& record) {
+      return std::ranges::all_of(records, [&](const data::Record& record) {
         return record.fields.find(std::string(name)) != nullptr;
       });
     };
@@ -183,15 +184,15 @@ ChoiceFields parse_choice_fields(std::string_view text) {
   return fields;
 }
 
-ChoiceQuestion choice_question(const Record& record, const ChoiceFields& fields) {
-  ChoiceQuestion question{.question = text_of(require_field(record, fields.question)),
+ChoiceQuestion choice_question(const data::Record& record, const ChoiceFields& fields) {
+  ChoiceQuestion question{.question = data::text_of(data::require_field(record, fields.question)),
                           .choices = {},
                           .place = record.place};
-  const json::Value& choices = require_field(record, fields.choices);
+  const files::json::Value& choices = data::require_field(record, fields.choices);
   std::vector<std::string> labels;
   if (choices.is_object()) {
     question.choices = choices_in(choices.at("text"));
-    if (const json::Value* names = choices.find("label")) labels = choices_in(*names);
+    if (const files::json::Value* names = choices.find("label")) labels = choices_in(*names);
   } else {
     question.choices = choices_in(choices);
   }
@@ -199,7 +200,8 @@ ChoiceQuestion choice_question(const Record& record, const ChoiceFields& fields)
     choices.fail(str("a question needs at least two choices, not ", question.choices.size()));
   }
   if (place_among(question.choices, "")) choices.fail("a choice is empty");
-  question.answer = right_choice(require_field(record, fields.answer), question.choices, labels);
+  question.answer =
+      right_choice(data::require_field(record, fields.answer), question.choices, labels);
   return question;
 }
 
@@ -209,15 +211,16 @@ std::vector<ChoiceQuestion> read_choice_questions(const std::string& path,
   if (fields != nullptr) {
     found = *fields;
   } else {
-    found = find_choice_fields(first_records(path));
+    found = find_choice_fields(data::first_records(path));
   }
   std::vector<ChoiceQuestion> questions;
-  use_records(path, skip_bad,
-              [&](const Record& record) { questions.push_back(choice_question(record, found)); });
+  data::use_records(path, skip_bad, [&](const data::Record& record) {
+    questions.push_back(choice_question(record, found));
+  });
   return questions;
 }
 
-ChoiceTokens choice_tokens(const Tokenizer& tokenizer, const PromptPattern& pattern,
+ChoiceTokens choice_tokens(const text::Tokenizer& tokenizer, const data::PromptPattern& pattern,
                            const ChoiceQuestion& question, size_t choice, int64_t most) {
   std::string context = pattern.before + question.question;
   const size_t last = context.find_last_not_of(" \t\n\r\f\v");
@@ -249,8 +252,8 @@ ChoiceTokens choice_tokens(const Tokenizer& tokenizer, const PromptPattern& patt
   return made;
 }
 
-ChoiceScores score_choices(EvaluatedModel& model, const Tokenizer& tokenizer,
-                           const PromptPattern& pattern,
+ChoiceScores score_choices(EvaluatedModel& model, const text::Tokenizer& tokenizer,
+                           const data::PromptPattern& pattern,
                            const std::vector<ChoiceQuestion>& questions,
                            const std::function<void(int64_t done)>& progress) {
   std::vector<std::pair<size_t, size_t>> items;  // question, choice
@@ -264,7 +267,8 @@ ChoiceScores score_choices(EvaluatedModel& model, const Tokenizer& tokenizer,
     const auto [number, choice] = items[static_cast<size_t>(item)];
     own.push_back(
         choice_tokens(tokenizer, pattern, questions[number], choice, model.model().max_sequence()));
-    require_in_vocabulary(questions[number].place, own.back().tokens, model.model().vocab_size());
+    text::require_in_vocabulary(questions[number].place, own.back().tokens,
+                                model.model().vocab_size());
   });
   std::vector<double> mine;
   for_each_of_rank(model.world(), count, [&](int64_t item) {

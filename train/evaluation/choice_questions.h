@@ -17,10 +17,10 @@
 #include <string_view>
 #include <vector>
 
+#include "data/examples/prompt_pattern.h"
+#include "data/records/record_reader.h"
+#include "text/tokenizer.h"
 #include "train/evaluation/evaluated_model.h"
-#include "train/examples/prompt_pattern.h"
-#include "train/records/record_reader.h"
-#include "train/text/tokenizer.h"
 
 namespace zinc::train {
 
@@ -39,7 +39,7 @@ struct ChoiceFields {
 //   answer     gold, answer, label, answerKey, target
 // DataError that names the fields that are there. "question=q,choices=c,answer=a" says them itself;
 // ConfigError for a part that does not exist.
-ChoiceFields find_choice_fields(std::span<const Record> records);
+ChoiceFields find_choice_fields(std::span<const data::Record> records);
 ChoiceFields parse_choice_fields(std::string_view text);
 
 struct ChoiceQuestion {
@@ -52,7 +52,7 @@ struct ChoiceQuestion {
 // The answer is a number, from 0; or a text: a choice itself, one of the choices' labels, a letter
 // from A, or the digits of a number. DataError with the record's place for anything else, and for
 // an answer that is none of the choices.
-ChoiceQuestion choice_question(const Record& record, const ChoiceFields& fields);
+ChoiceQuestion choice_question(const data::Record& record, const ChoiceFields& fields);
 
 // Of all records of a file; see read_questions(). `fields`: null to look at the first records.
 std::vector<ChoiceQuestion> read_choice_questions(const std::string& path,
@@ -67,7 +67,7 @@ struct ChoiceTokens {
 // belongs to the choice, and the choice has the tokens behind as many as the question has alone. Of
 // longer ones the last `most` + 1 tokens. DataError with the place where a choice has no token, or
 // nothing stands before it.
-ChoiceTokens choice_tokens(const Tokenizer& tokenizer, const PromptPattern& pattern,
+ChoiceTokens choice_tokens(const text::Tokenizer& tokenizer, const data::PromptPattern& pattern,
                            const ChoiceQuestion& question, size_t choice, int64_t most);
 
 struct ChoiceScores {
@@ -80,8 +80,8 @@ struct ChoiceScores {
 
 // Ranks share the choices; the same scores in every world. Collective. NumericsError where a
 // log-likelihood is no number.
-ChoiceScores score_choices(EvaluatedModel& model, const Tokenizer& tokenizer,
-                           const PromptPattern& pattern,
+ChoiceScores score_choices(EvaluatedModel& model, const text::Tokenizer& tokenizer,
+                           const data::PromptPattern& pattern,
                            const std::vector<ChoiceQuestion>& questions,
                            const std::function<void(int64_t done)>& progress = {});
 // Of the log-likelihoods of all choices of all questions in a row.

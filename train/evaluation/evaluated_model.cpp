@@ -10,9 +10,9 @@
 #include "autograd/mode.h"
 #include "comm/gather_values.h"
 #include "core/error.h"
-#include "train/adapter.h"
-#include "train/text_generator.h"
-#include "train/tuning.h"
+#include "generate/text_generator.h"
+#include "hub/adapter.h"
+#include "hub/tuning.h"
 
 namespace zinc::train {
 namespace {
@@ -45,12 +45,12 @@ int64_t items_of_rank(const comm::World& world, int64_t count) {
 
 }  // namespace
 
-EvaluatedModel::EvaluatedModel(const std::string& folder, const ModelConfig& config,
+EvaluatedModel::EvaluatedModel(const std::string& folder, const hub::ModelConfig& config,
                                comm::World& world, const EvaluatedModelOptions& options)
-    : world_(world), model_(make_model(config)) {
-  const FolderWeights base(folder, *model_, config);
-  if (!options.adapter.empty()) apply_tuning(*model_, tuning_of_adapter(options.adapter));
-  const AdaptedWeights weights(*model_, &base, name_map(config), options.adapter);
+    : world_(world), model_(hub::make_model(config)) {
+  const hub::FolderWeights base(folder, *model_, config);
+  if (!options.adapter.empty()) hub::apply_tuning(*model_, hub::tuning_of_adapter(options.adapter));
+  const hub::AdaptedWeights weights(*model_, &base, hub::name_map(config), options.adapter);
   if (options.sharded) {
     freeze_all_but_one(*model_);
     engine_ = std::make_unique<zero::Engine>(*model_, sharded_config(options), world,
@@ -91,27 +91,29 @@ std::vector<int32_t> EvaluatedModel::classify(const nn::Batch& batch) {
   return likeliest;
 }
 
-std::vector<GeneratedTexts> EvaluatedModel::generate(std::vector<std::vector<int32_t>> prompts,
-                                                     const GenerateOptions& options,
-                                                     const OnToken& on_token) {
+std::vector<generate::GeneratedTexts> EvaluatedModel::generate(
+    std::vector<std::vector<int32_t>> prompts, const generate::GenerateOptions& options,
+    const generate::OnToken& on_token) {
   if (engine_ == nullptr) {
     if (prompts.empty()) return {};
-    return TextGenerator(*model_, std::move(prompts), options).write(on_token);
+    return generate::TextGenerator(*model_, std::move(prompts), options).write(on_token);
   }
   // A round of passes for as long as one rank still writes; one that fails, or has nothing to
   // write, goes on with passes.
   bool in_lockstep = false;
-  const auto make = [&](std::vector<std::vector<int32_t>> asked, const GenerateOptions& how) {
-    return std::make_unique<TextGenerator>(*model_, std::move(asked), how,
-                                           [&](const std::function<void()>& pass) {
-                                             if (in_lockstep) comm::any_rank(world_, true);
-                                             engine_->predict(pass);
-                                           });
+  const auto make = [&](std::vector<std::vector<int32_t>> asked,
+                        const generate::GenerateOptions& how) {
+    return std::make_unique<generate::TextGenerator>(*model_, std::move(asked), how,
+                                                     [&](const std::function<void()>& pass) {
+                                                       if (in_lockstep)
+                                                         comm::any_rank(world_, true);
+                                                       engine_->predict(pass);
+                                                     });
   };
   bool writes = !prompts.empty();
-  std::unique_ptr<TextGenerator> generator;
+  std::unique_ptr<generate::TextGenerator> generator;
   std::exception_ptr failure;
-  std::vector<GeneratedTexts> texts;
+  std::vector<generate::GeneratedTexts> texts;
   const auto attempt = [&](const auto& work) {
     try {
       work();

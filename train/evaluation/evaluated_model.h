@@ -10,9 +10,9 @@
 
 #include "comm/world.h"
 #include "core/dtype.h"
+#include "generate/generate.h"
+#include "hub/model.h"
 #include "nn/model.h"
-#include "train/generate.h"
-#include "train/model.h"
 #include "zero/engine.h"
 
 namespace zinc::train {
@@ -31,7 +31,7 @@ struct EvaluatedModelOptions {
 class EvaluatedModel {
  public:
   // `world` must outlive it. Collective where weights are sharded. Throws as FolderWeights does.
-  EvaluatedModel(const std::string& folder, const ModelConfig& config, comm::World& world,
+  EvaluatedModel(const std::string& folder, const hub::ModelConfig& config, comm::World& world,
                  const EvaluatedModelOptions& options = {});
   ~EvaluatedModel();
 
@@ -46,9 +46,9 @@ class EvaluatedModel {
   std::vector<int32_t> classify(const nn::Batch& batch);
   // Texts for this rank's prompts, side by side; no prompt makes none. Collective where weights are
   // sharded: the ranks' prompts and lengths may differ, the options not. Throws as TextGenerator.
-  std::vector<GeneratedTexts> generate(std::vector<std::vector<int32_t>> prompts,
-                                       const GenerateOptions& options,
-                                       const OnToken& on_token = {});
+  std::vector<generate::GeneratedTexts> generate(std::vector<std::vector<int32_t>> prompts,
+                                                 const generate::GenerateOptions& options,
+                                                 const generate::OnToken& on_token = {});
 
  private:
   comm::World& world_;

@@ -7,44 +7,45 @@
 #include <string>
 #include <vector>
 
+#include "data/examples/example_maker.h"
+#include "text/scores/score_pairs.h"
+#include "text/tokenizer.h"
 #include "train/evaluation/evaluated_model.h"
-#include "train/examples/example_maker.h"
-#include "train/scores/score_pairs.h"
-#include "train/text/tokenizer.h"
 
 namespace zinc::train {
 
 // A prompt with its answer, and where they stand.
 struct PlacedQuestion {
-  Question question;
+  data::Question question;
   std::string place;  // "data.jsonl:17"
 };
 
 // Of all records of a file. `skip_bad`: damaged ones that are left out; one more is a DataError, as
 // are a file without records and one whose records have no answers.
-std::vector<PlacedQuestion> read_questions(const std::string& path, const ExampleMaker& maker,
+std::vector<PlacedQuestion> read_questions(const std::string& path, const data::ExampleMaker& maker,
                                            int64_t skip_bad);
 
 // `most` of `count` indices, evenly spread; all where most is 0 or as large.
 std::vector<int64_t> spread_indices(int64_t count, int64_t most);
 
 struct WrittenAnswers {
-  std::vector<TextPair> pairs;  // in the order of the questions: what was written, what was wanted
-  int64_t tokens = 0;           // that were written
-  int64_t cut_prompts = 0;      // whose front the model's positions left no room for
+  std::vector<text::TextPair>
+      pairs;                // in the order of the questions: what was written, what was wanted
+  int64_t tokens = 0;       // that were written
+  int64_t cut_prompts = 0;  // whose front the model's positions left no room for
 };
 
 struct WriteOptions {
-  GenerateOptions generate{};  // its seed is moved by the number of the question
-  std::string stop_text{};     // ends an answer and does not belong to it; empty: nothing
+  generate::GenerateOptions generate{};  // its seed is moved by the number of the question
+  std::string stop_text{};               // ends an answer and does not belong to it; empty: nothing
 };
 
 // Ranks share the questions; the same answers in every world. White space around answers is left
 // out on both sides. `progress` (may be empty) is told how many questions are done. Collective.
 // DataError with the place for a prompt without tokens and for tokens that the model has not;
 // NumericsError where the model's logits are no numbers.
-WrittenAnswers write_answers(EvaluatedModel& model, const Tokenizer& tokenizer,
-                             const ExampleMaker& maker,
+WrittenAnswers write_answers(EvaluatedModel& model, const text::Tokenizer& tokenizer,
+                             const data::ExampleMaker& maker,
                              const std::vector<PlacedQuestion>& questions,
                              const WriteOptions& options,
                              const std::function<void(int64_t done)>& progress = {});

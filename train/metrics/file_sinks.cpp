@@ -10,13 +10,13 @@
 #include <system_error>
 
 #include "core/error.h"
-#include "train/files/atomic_file.h"
-#include "train/json/writer.h"
+#include "files/atomic_file.h"
+#include "files/json/writer.h"
 
 namespace zinc::train {
 namespace {
 
-void write_peaks(json::Writer& out, const MemoryReport& memory) {
+void write_peaks(files::json::Writer& out, const MemoryReport& memory) {
   out.begin_object();
   for (int tier = 0; tier < kNumTiers; ++tier) {
     out.key(name_of(static_cast<Tier>(tier))).begin_object();
@@ -30,7 +30,7 @@ void write_peaks(json::Writer& out, const MemoryReport& memory) {
   out.end_object();
 }
 
-void write_breakdown(json::Writer& out, const PhaseSeconds& seconds) {
+void write_breakdown(files::json::Writer& out, const PhaseSeconds& seconds) {
   out.key("breakdown").begin_object();
   out.member("forward", seconds.forward);
   out.member("backward", seconds.backward);
@@ -44,7 +44,7 @@ std::string csv_number(double value) {
   return str(value);
 }
 
-void write_swap(json::Writer& out, const offload::SwapTraffic& swap) {
+void write_swap(files::json::Writer& out, const offload::SwapTraffic& swap) {
   out.key("swap").begin_object();
   out.member("bytes_read", swap.bytes_read);
   out.member("bytes_written", swap.bytes_written);
@@ -75,7 +75,7 @@ std::vector<Scalar> scalars(const StepMetrics& metrics) {
 
 namespace {
 
-void write_step(json::Writer& out, const StepMetrics& metrics) {
+void write_step(files::json::Writer& out, const StepMetrics& metrics) {
   out.member("loss", metrics.loss);
   out.member("lr", metrics.lr);
   out.member("grad_norm", metrics.grad_norm);
@@ -92,7 +92,7 @@ void write_step(json::Writer& out, const StepMetrics& metrics) {
 }  // namespace
 
 std::string json_line(const StepMetrics& metrics) {
-  json::Writer out;
+  files::json::Writer out;
   out.begin_object();
   out.member("step", metrics.step);
   if (metrics.step > 0) write_step(out, metrics);
@@ -117,12 +117,12 @@ int64_t leading_number(std::string_view line, std::string_view before) {
 }
 
 // Opens a file of lines that begin with a number, behind the last whose number is `last` at most.
-AppendFile open_lines(const std::string& path, std::string_view before,
-                      const std::optional<int64_t>& last) {
-  if (!last) return AppendFile(path, AppendFile::Mode::create);
-  drop_later_lines(path,
-                   [&](std::string_view line) { return leading_number(line, before) > *last; });
-  return AppendFile(path, AppendFile::Mode::resume);
+files::AppendFile open_lines(const std::string& path, std::string_view before,
+                             const std::optional<int64_t>& last) {
+  if (!last) return files::AppendFile(path, files::AppendFile::Mode::create);
+  files::drop_later_lines(
+      path, [&](std::string_view line) { return leading_number(line, before) > *last; });
+  return files::AppendFile(path, files::AppendFile::Mode::resume);
 }
 
 std::optional<int64_t> step_of(const std::optional<FiguresSoFar>& so_far) {
@@ -174,8 +174,8 @@ std::string file_of(std::string name) {
   return name + ".csv";
 }
 
-FileDescriptor opened_folder(const std::string& path) {
-  FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+files::FileDescriptor opened_folder(const std::string& path) {
+  files::FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!folder) throw IoError("open folder", path, -1, errno);
   return folder;
 }
@@ -183,7 +183,7 @@ FileDescriptor opened_folder(const std::string& path) {
 // Cuts the file of samples before the first one of a later step. Gives the last step that stays.
 int64_t drop_later_samples(const std::string& path, int64_t step) {
   int64_t newest = 0;
-  drop_later_lines(path, [&](std::string_view line) {
+  files::drop_later_lines(path, [&](std::string_view line) {
     const int64_t of = leading_number(line, kSampleHead);
     if (of <= step) newest = std::max(newest, of);
     return of > step;
@@ -201,7 +201,7 @@ bool is_curve(const std::string& file) {
 
 CsvMonitorSink::CsvMonitorSink(std::string folder, const std::optional<FiguresSoFar>& so_far)
     : folder_(std::move(folder)) {
-  create_folders(folder_);
+  files::create_folders(folder_);
   open_folder_ = opened_folder(folder_);
   if (!so_far) return;
   std::error_code error;
@@ -218,7 +218,8 @@ void CsvMonitorSink::write(const StepMetrics& metrics) {
     auto file = files_.find(scalar.tag);
     if (file == files_.end()) {
       const std::string name = file_of(scalar.tag);
-      AppendFile opened(open_folder_, name, str(folder_, '/', name), AppendFile::Mode::resume);
+      files::AppendFile opened(open_folder_, name, str(folder_, '/', name),
+                               files::AppendFile::Mode::resume);
       if (opened.empty()) {
         opened.append(str("step,", scalar.tag.substr(scalar.tag.rfind('/') + 1), "\r\n"));
       }
@@ -240,7 +241,7 @@ void SampleFileSink::write_samples(const FigureTime& time, std::span<const Sampl
   if (!file_) {
     // A run that was killed behind them, and went on from the step before, has them already.
     drop_later_samples(path_, time.step - 1);
-    file_.emplace(open_folder_, std::string(kSampleFile), path_, AppendFile::Mode::resume);
+    file_.emplace(open_folder_, std::string(kSampleFile), path_, files::AppendFile::Mode::resume);
   }
   std::string text;
   for (const SampleText& sample : samples) {

@@ -8,8 +8,8 @@
 #include <optional>
 #include <string>
 
-#include "train/files/append_file.h"
-#include "train/files/file_descriptor.h"
+#include "files/append_file.h"
+#include "files/file_descriptor.h"
 #include "train/metrics/step_metrics.h"
 
 namespace zinc::train {
@@ -28,7 +28,7 @@ class JsonLinesSink final : public MetricsSink {
   void write(const StepMetrics& metrics) override;
 
  private:
-  AppendFile file_;
+  files::AppendFile file_;
 };
 
 // One table: a header, then a row per step, of step 0 with val_loss alone; val_loss is empty where
@@ -39,7 +39,7 @@ class CsvSink final : public MetricsSink {
   void write(const StepMetrics& metrics) override;
 
  private:
-  AppendFile file_;
+  files::AppendFile file_;
 };
 
 // DeepSpeed's csv_monitor: a file <folder>/<tag with _ for /, and for spaces>.csv per curve, with
@@ -53,8 +53,8 @@ class CsvMonitorSink final : public MetricsSink {
 
  private:
   std::string folder_;
-  FileDescriptor open_folder_;
-  std::map<std::string, AppendFile> files_;
+  files::FileDescriptor open_folder_;
+  std::map<std::string, files::AppendFile> files_;
 };
 
 // The texts that the model wrote: "--- step 20", then prompt and text, for each. The file is there
@@ -69,8 +69,8 @@ class SampleFileSink final : public MetricsSink {
 
  private:
   std::string path_;
-  FileDescriptor open_folder_;
-  std::optional<AppendFile> file_;
+  files::FileDescriptor open_folder_;
+  std::optional<files::AppendFile> file_;
   bool goes_on_;
   int64_t newest_ = 0;  // step whose samples the file had when it was opened
 };

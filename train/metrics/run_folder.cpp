@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "train/files/atomic_file.h"
-#include "train/files/input_file.h"
+#include "files/atomic_file.h"
+#include "files/input_file.h"
 
 namespace zinc::train {
 namespace {
@@ -33,9 +33,9 @@ bool is_file(int fd, const std::string& path) {
 }
 
 // A new folder's mark, locked before it has its name: one without its lock is that of a dead run.
-FileDescriptor make_mark(const std::string& folder, const std::string& shown) {
+files::FileDescriptor make_mark(const std::string& folder, const std::string& shown) {
   const std::string unnamed = mark_of(folder) + ".new";
-  FileDescriptor mark(
+  files::FileDescriptor mark(
       ::open(unnamed.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0666));
   if (!mark) throw IoError("make the mark of run folder", shown, -1, errno);
   if (::flock(mark.get(), LOCK_EX | LOCK_NB) != 0) {
@@ -52,8 +52,8 @@ FileDescriptor make_mark(const std::string& folder, const std::string& shown) {
 }
 
 // The locked mark of a folder that is there. `shown` is the folder's name in messages.
-FileDescriptor lock_mark(const std::string& folder, const std::string& shown) {
-  FileDescriptor mark(::open(mark_of(folder).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+files::FileDescriptor lock_mark(const std::string& folder, const std::string& shown) {
+  files::FileDescriptor mark(::open(mark_of(folder).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   if (!mark) throw IoError("open the mark of run folder", shown, -1, errno);
   if (::flock(mark.get(), LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;
@@ -72,14 +72,15 @@ bool has_no_step(const std::string& folder) {
   constexpr int64_t kMostMarkBytes = 64;
   std::error_code ignored;
   try {
-    if (read_text_file(mark_of(folder), kMostMarkBytes) != kStarting) return false;
+    if (files::read_text_file(mark_of(folder), kMostMarkBytes) != kStarting) return false;
   } catch (const DataError&) {  // it went meanwhile
     return false;
   }
   const std::string figures = folder + "/metrics.jsonl";
-  if (file_exists(figures) && std::filesystem::file_size(figures, ignored) != 0) return false;
-  return !folder_exists(folder + "/checkpoints") && !folder_exists(folder + "/final") &&
-         !folder_exists(folder + "/best");
+  if (files::file_exists(figures) && std::filesystem::file_size(figures, ignored) != 0)
+    return false;
+  return !files::folder_exists(folder + "/checkpoints") &&
+         !files::folder_exists(folder + "/final") && !files::folder_exists(folder + "/best");
 }
 
 bool is_empty_folder(const std::string& path) {
@@ -91,8 +92,9 @@ bool is_empty_folder(const std::string& path) {
 
 // The folder that a run was making when it was killed: a live one holds the lock in it, or has not
 // made that yet.
-void remove_left(const TemporaryName& left) {
-  const FileDescriptor mark(::open(mark_of(left.path).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+void remove_left(const files::TemporaryName& left) {
+  const files::FileDescriptor mark(
+      ::open(mark_of(left.path).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
   const bool is_live =
       mark ? ::flock(mark.get(), LOCK_EX | LOCK_NB) != 0 : ::kill(left.process, 0) == 0;
   std::error_code ignored;
@@ -118,14 +120,14 @@ RunFolder::~RunFolder() {
 
 RunFolder RunFolder::create(std::string path, bool force) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
-  create_folders(parent_folder(path));
-  for (const TemporaryName& left : temporaries_in(parent_folder(path))) {
-    if (left.target == file_name(path)) remove_left(left);
+  files::create_folders(files::parent_folder(path));
+  for (const files::TemporaryName& left : files::temporaries_in(files::parent_folder(path))) {
+    if (left.target == files::file_name(path)) remove_left(left);
   }
 
-  FileDescriptor old_lock;
-  if (folder_exists(path) && !is_empty_folder(path)) {
-    if (!file_exists(mark_of(path))) {
+  files::FileDescriptor old_lock;
+  if (files::folder_exists(path) && !is_empty_folder(path)) {
+    if (!files::file_exists(mark_of(path))) {
       throw IoError("create run folder", path, -1, EEXIST,
                     "it holds something that is not a run of zinc; choose another folder");
     }
@@ -139,7 +141,7 @@ RunFolder RunFolder::create(std::string path, bool force) {
     require_replaceable();  // it may have trained meanwhile
   }
 
-  AtomicFolder folder(path);
+  files::AtomicFolder folder(path);
   RunFolder run(path, make_mark(folder.path(), path));
   if (old_lock) {
     run.staged_.emplace(std::move(folder));
@@ -150,7 +152,7 @@ RunFolder RunFolder::create(std::string path, bool force) {
   return run;
 }
 
-bool RunFolder::is_run(const std::string& path) { return file_exists(mark_of(path)); }
+bool RunFolder::is_run(const std::string& path) { return files::file_exists(mark_of(path)); }
 
 RunFolder RunFolder::reopen(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
@@ -158,7 +160,7 @@ RunFolder RunFolder::reopen(std::string path) {
   run.kept_ = true;
   // Nobody but this run writes here.
   std::error_code ignored;
-  for (const TemporaryName& left : temporaries_in(path)) {
+  for (const files::TemporaryName& left : files::temporaries_in(path)) {
     std::filesystem::remove_all(left.path, ignored);
   }
   return run;

@@ -9,8 +9,8 @@
 #include <string>
 #include <utility>
 
-#include "train/files/atomic_file.h"
-#include "train/files/file_descriptor.h"
+#include "files/atomic_file.h"
+#include "files/file_descriptor.h"
 
 namespace zinc::train {
 
@@ -49,14 +49,14 @@ class RunFolder {
   std::string place_of(const std::string& path) const;
 
  private:
-  RunFolder(std::string path, FileDescriptor lock)
+  RunFolder(std::string path, files::FileDescriptor lock)
       : path_(std::move(path)), lock_(std::move(lock)) {}
   const std::string& place() const { return staged_ ? staged_->path() : path_; }
 
   std::string path_;
-  FileDescriptor lock_;
-  std::optional<AtomicFolder> staged_;
-  FileDescriptor old_lock_;
+  files::FileDescriptor lock_;
+  std::optional<files::AtomicFolder> staged_;
+  files::FileDescriptor old_lock_;
   bool kept_ = false;
 };
 

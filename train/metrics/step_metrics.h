@@ -1,6 +1,7 @@
 // train/metrics/step_metrics.h: the figures of one optimizer step, and where they go.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -13,6 +14,11 @@
 #include "train/metrics/histogram.h"
 
 namespace zinc::train {
+
+// Seconds since the epoch.
+inline double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 // The mean loss over a validation set.
 struct SetLoss {

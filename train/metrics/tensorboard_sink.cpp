@@ -7,7 +7,7 @@
 
 #include "core/crc32c.h"
 #include "core/error.h"
-#include "train/files/atomic_file.h"
+#include "files/atomic_file.h"
 #include "train/metrics/protobuf.h"
 
 namespace zinc::train {
@@ -19,15 +19,15 @@ std::string host_name() {
   return name.data();
 }
 
-AppendFile create_event_file(const std::string& folder, double wall_time) {
-  create_folders(folder);
+files::AppendFile create_event_file(const std::string& folder, double wall_time) {
+  files::create_folders(folder);
   std::string time = str(static_cast<int64_t>(wall_time));
   time.insert(0, time.size() < 10 ? 10 - time.size() : 0, '0');
   for (int number = 0;; ++number) {
     const std::string path = str(folder, "/events.out.tfevents.", time, '.', host_name(), '.',
                                  static_cast<int64_t>(getpid()), '.', number);
     try {
-      return AppendFile(path, AppendFile::Mode::create);
+      return files::AppendFile(path, files::AppendFile::Mode::create);
     } catch (const IoError& error) {
       if (error.error_number() != EEXIST || number == 1000) throw;
     }

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "train/files/append_file.h"
+#include "files/append_file.h"
 #include "train/metrics/step_metrics.h"
 
 namespace zinc::train {
@@ -54,7 +54,7 @@ class TensorBoardSink final : public MetricsSink {
   const std::string& path() const { return file_.path(); }
 
  private:
-  AppendFile file_;
+  files::AppendFile file_;
 };
 
 }  // namespace zinc::train

@@ -11,10 +11,10 @@
 
 #include "core/error.h"
 #include "core/philox.h"
-#include "train/files/atomic_file.h"
-#include "train/files/input_file.h"
-#include "train/json/parser.h"
-#include "train/json/writer.h"
+#include "files/atomic_file.h"
+#include "files/input_file.h"
+#include "files/json/parser.h"
+#include "files/json/writer.h"
 #include "train/metrics/protobuf.h"
 
 namespace zinc::train {
@@ -54,7 +54,7 @@ Message wandb_item(std::string_view key, std::string_view json) {
 std::string wandb_json(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return json::write(json::Value(value));
+  return files::json::write(files::json::Value(value));
 }
 
 std::string wandb_record(int64_t number, uint32_t kind, const Message& message) {
@@ -74,9 +74,9 @@ Message wandb_run_message(const WandbRun& run) {
   message.bytes(kProject, run.project);
   if (!run.config.empty()) {
     Message config;
-    const json::Value values = json::parse(run.config, "configuration of the run");
-    for (const json::Member& member : values.as_object()) {
-      config.message(kItem, wandb_item(member.key, json::write(member.value)));
+    const files::json::Value values = files::json::parse(run.config, "configuration of the run");
+    for (const files::json::Member& member : values.as_object()) {
+      config.message(kItem, wandb_item(member.key, files::json::write(member.value)));
     }
     message.message(kConfig, config);
   }
@@ -91,7 +91,7 @@ Message wandb_run_message(const WandbRun& run) {
 
 std::string wandb_file(const std::string& folder, const WandbRun& run) {
   const std::string own = str(folder, '/', wandb_folder_name(run));
-  create_folders(own);
+  files::create_folders(own);
   return str(own, "/run-", run.id, ".wandb");
 }
 
@@ -268,7 +268,7 @@ WandbSink::WandbSink(const std::string& folder, const WandbRun& run,
 WandbSink::WandbSink(const std::string& folder, const WandbRun& run, const Kept& kept)
     : run_(run),
       file_(kept.bytes > 0 ? kept.path : wandb_file(folder, run),
-            kept.bytes > 0 ? AppendFile::Mode::resume : AppendFile::Mode::create),
+            kept.bytes > 0 ? files::AppendFile::Mode::resume : files::AppendFile::Mode::create),
       written_(kept.bytes),
       records_(kept.records),
       exceptions_at_start_(std::uncaught_exceptions()),
@@ -298,8 +298,8 @@ WandbSink::Kept WandbSink::find_kept(const std::string& folder, const FiguresSoF
   if (newest.empty()) return {};
   const std::string id = newest.substr(newest.rfind('-') + 1);
   Kept kept{.path = str(folder, '/', newest, "/run-", id, ".wandb")};
-  if (!file_exists(kept.path)) return {};
-  const std::string text = read_text_file(kept.path, kMaxFileBytes);
+  if (!files::file_exists(kept.path)) return {};
+  const std::string text = files::read_text_file(kept.path, kMaxFileBytes);
   WandbRecords records(text);
   while (const std::optional<std::string> record = records.next()) {
     const std::optional<int64_t> step = step_of_history(*record);

@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "train/files/append_file.h"
+#include "files/append_file.h"
 #include "train/metrics/step_metrics.h"
 
 namespace zinc::train {
@@ -75,7 +75,7 @@ class WandbSink final : public MetricsSink {
   void write_summary();
 
   WandbRun run_;
-  AppendFile file_;
+  files::AppendFile file_;
   int64_t written_ = 0;  // bytes
   int64_t records_ = 0;
   int exceptions_at_start_;

@@ -1,13 +1,13 @@
 #include "train/plot/page.h"
 
 #include "core/error.h"
-#include "train/json/writer.h"
+#include "files/json/writer.h"
 
 namespace zinc::train {
 namespace {
 
 // Six digits are more than a screen has.
-void write_curve_points(json::Writer& out, const Curve& curve) {
+void write_curve_points(files::json::Writer& out, const Curve& curve) {
   out.begin_array();
   for (const CurvePoint& point : curve.points()) {
     out.begin_array().value(point.step).value(point.tokens);
@@ -17,7 +17,7 @@ void write_curve_points(json::Writer& out, const Curve& curve) {
   out.end_array();
 }
 
-void write_series(json::Writer& out, const RunSeries& run) {
+void write_series(files::json::Writer& out, const RunSeries& run) {
   out.begin_object().member("name", run.name).member("steps", run.steps);
   out.member("skipped", run.skipped).member("not_finite", run.not_finite);
   out.member("tokens", run.tokens).member("seconds", run.seconds);
@@ -35,12 +35,12 @@ void write_series(json::Writer& out, const RunSeries& run) {
 }  // namespace
 
 std::string plot_data(const std::vector<const RunSeries*>& runs, const PageOptions& options) {
-  json::Writer out;
+  files::json::Writer out;
   out.begin_object().member("reload_seconds", options.reload_seconds);
   out.key("runs").begin_array();
   for (const RunSeries* run : runs) write_series(out, *run);
   out.end_array().end_object();
-  return json::without_markup(out.take());
+  return files::json::without_markup(out.take());
 }
 
 std::string plot_page(const std::vector<const RunSeries*>& runs, const PageOptions& options) {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "train/files/input_file.h"
-#include "train/json/parser.h"
+#include "files/input_file.h"
+#include "files/json/parser.h"
 
 namespace zinc::train {
 namespace {
@@ -16,7 +16,7 @@ constexpr int64_t kPlotReadBytes = int64_t{1} << 20;
 constexpr int64_t kMaxPlotTextBytes = int64_t{1} << 20;  // of a configuration, or of samples
 
 // What stands in a line but is no curve: axes, and what is drawn under another name.
-bool is_curve(std::string_view key) {
+bool is_curve_key(std::string_view key) {
   for (const char* known : {"loss", "lr", "grad_norm", "loss_scale", "tokens_per_second"}) {
     if (key == known) return true;
   }
@@ -25,7 +25,7 @@ bool is_curve(std::string_view key) {
 
 bool is_file(const std::string& path) {
   try {
-    InputFile::open(path);
+    files::InputFile::open(path);
     return true;
   } catch (const DataError&) {
     return false;
@@ -35,7 +35,7 @@ bool is_file(const std::string& path) {
 // The front of a file that may be missing.
 std::string read_front(const std::string& path) {
   if (!is_file(path)) return {};
-  const InputFile file = InputFile::open(path);
+  const files::InputFile file = files::InputFile::open(path);
   std::string text(static_cast<size_t>(std::min(file.size(), kMaxPlotTextBytes)), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
   return text;
@@ -108,7 +108,7 @@ void RunReader::start_anew() {
 }
 
 bool RunReader::read_more() {
-  const InputFile file = InputFile::open(path_);
+  const files::InputFile file = files::InputFile::open(path_);
   if (file.size() < offset_) start_anew();
   const bool grew = file.size() > offset_;
   while (offset_ < file.size()) {
@@ -132,22 +132,24 @@ bool RunReader::read_more() {
 }
 
 void RunReader::take_line(std::string_view line) {
-  const json::Value object = json::parse(std::string(line), path_, {.first_line = line_});
+  const files::json::Value object =
+      files::json::parse(std::string(line), path_, {.first_line = line_});
   CurvePoint point{.step = object.at("step").as_int64()};
   if (point.step <= series_.steps) {
     for (auto& [name, curve] : series_.curves) curve.cut(point.step);
   }
   series_.steps = point.step;
-  if (const json::Value* tokens = object.find("tokens")) series_.tokens += tokens->as_int64();
-  if (const json::Value* seconds = object.find("seconds"); seconds && seconds->is_number()) {
+  if (const files::json::Value* tokens = object.find("tokens"))
+    series_.tokens += tokens->as_int64();
+  if (const files::json::Value* seconds = object.find("seconds"); seconds && seconds->is_number()) {
     series_.seconds += seconds->as_double();
   }
-  if (const json::Value* skipped = object.find("skipped"); skipped && skipped->as_bool()) {
+  if (const files::json::Value* skipped = object.find("skipped"); skipped && skipped->as_bool()) {
     ++series_.skipped;
   }
   point.tokens = series_.tokens;
   point.seconds = series_.seconds;
-  const auto add = [&](const std::string& name, const json::Value& value) {
+  const auto add = [&](const std::string& name, const files::json::Value& value) {
     if (value.is_null()) {
       ++series_.not_finite;
       return;
@@ -155,16 +157,16 @@ void RunReader::take_line(std::string_view line) {
     point.value = value.as_double();
     series_.curves[name].add(point);
   };
-  for (const json::Member& member : object.as_object()) {
-    if (is_curve(member.key)) {
+  for (const files::json::Member& member : object.as_object()) {
+    if (is_curve_key(member.key)) {
       add(member.key, member.value);
     } else if (member.key == "breakdown" || member.key == "swap") {
-      for (const json::Member& part : member.value.as_object()) {
+      for (const files::json::Member& part : member.value.as_object()) {
         add(str(member.key, '/', part.key), part.value);
       }
     } else if (member.key == "peak_bytes") {
-      for (const json::Member& tier : member.value.as_object()) {
-        for (const json::Member& label : tier.value.as_object()) {
+      for (const files::json::Member& tier : member.value.as_object()) {
+        for (const files::json::Member& label : tier.value.as_object()) {
           const std::string name = str("memory/", tier.key, '/', label.key);
           const bool used = label.value.as_double() > 0.0;
           if (used || series_.curves.contains(name)) add(name, label.value);

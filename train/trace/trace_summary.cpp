@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "core/error.h"
+#include "files/input_file.h"
+#include "files/json/parser.h"
+#include "files/json/writer.h"
 #include "offload/swap_space.h"
-#include "train/files/input_file.h"
-#include "train/json/parser.h"
-#include "train/json/writer.h"
 #include "train/metrics/progress.h"
 
 namespace zinc::train {
@@ -42,17 +42,17 @@ struct Trace {
   bool ours = false;  // the first line that the writer puts down is there
 };
 
-int64_t integer_of(const json::Value* args, std::string_view key) {
-  const json::Value* value = args == nullptr ? nullptr : args->find(key);
+int64_t integer_of(const files::json::Value* args, std::string_view key) {
+  const files::json::Value* value = args == nullptr ? nullptr : args->find(key);
   return value == nullptr ? 0 : value->as_int64();
 }
 
-void add_event(Trace& trace, const json::Value& event) {
+void add_event(Trace& trace, const files::json::Value& event) {
   ++trace.num_events;
   const std::string& phase = event.at("ph").as_string();
   if (phase == "M" && event.at("name").is_string("zinc")) trace.ours = true;
   if (phase != "X") return;
-  const json::Value* args = event.find("args");
+  const files::json::Value* args = event.find("args");
   Slice slice;
   slice.kind = event.at("cat").as_string();
   slice.name = event.at("name").as_string();
@@ -88,9 +88,9 @@ Trace parse_lines(std::string_view text, const std::string& name) {
       break;
     }
     if (line.ends_with(",")) line.remove_suffix(1);
-    std::optional<json::Value> event;
+    std::optional<files::json::Value> event;
     try {
-      event = json::parse(std::string(line), str(name, " (line ", number, ")"));
+      event = files::json::parse(std::string(line), str(name, " (line ", number, ")"));
     } catch (const DataError&) {
       if (!last && (ended || ++torn > trace.ranks.size())) throw;
       continue;  // cut in the middle of a write
@@ -102,12 +102,12 @@ Trace parse_lines(std::string_view text, const std::string& name) {
 
 // As other programs write it: an array, or an object that holds one.
 Trace parse_whole(std::string text, const std::string& name) {
-  const json::Value root =
-      json::parse(std::move(text), name,
-                  {.max_bytes = int64_t{1} << 30, .max_values = int64_t{256} * 1'000'000});
-  const json::Value& events = root.is_object() ? root.at("traceEvents") : root;
+  const files::json::Value root =
+      files::json::parse(std::move(text), name,
+                         {.max_bytes = int64_t{1} << 30, .max_values = int64_t{256} * 1'000'000});
+  const files::json::Value& events = root.is_object() ? root.at("traceEvents") : root;
   Trace trace;
-  for (const json::Value& event : events.as_array()) add_event(trace, event);
+  for (const files::json::Value& event : events.as_array()) add_event(trace, event);
   return trace;
 }
 
@@ -273,7 +273,7 @@ TraceSummary summarize_trace_text(std::string text, const std::string& name) {
 }
 
 TraceSummary summarize_trace(const std::string& path) {
-  const InputFile file = InputFile::open(path);
+  const files::InputFile file = files::InputFile::open(path);
   std::string text(static_cast<size_t>(file.size()), '\0');
   file.read(0, std::as_writable_bytes(std::span(text)));
   return summarize_trace_text(std::move(text), path);
@@ -307,7 +307,7 @@ std::string describe(const TraceSummary& summary) {
 }
 
 std::string json_of(const TraceSummary& summary) {
-  json::Writer json;
+  files::json::Writer json;
   json.begin_object();
   json.member("events", summary.num_events).member("complete", summary.complete);
   json.key("steps").begin_array();

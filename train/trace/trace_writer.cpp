@@ -15,8 +15,8 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "core/host_stream.h"
+#include "files/json/writer.h"
 #include "offload/swap_space.h"
-#include "train/json/writer.h"
 
 namespace zinc::train {
 namespace {
@@ -31,12 +31,12 @@ constexpr std::string_view kHead =
 
 // A regular file with content is replaced only where that is a trace: the name may be one of
 // another file by mistake.
-void require_own_file(const FileDescriptor& file, const std::string& path) {
+void require_own_file(const files::FileDescriptor& file, const std::string& path) {
   struct stat info = {};
   if (::fstat(file.get(), &info) != 0) throw IoError("stat", path, -1, errno);
   if (!S_ISREG(info.st_mode) || info.st_size == 0) return;
   std::string head(kHead.size(), '\0');
-  const FileDescriptor old(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const files::FileDescriptor old(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!old) throw IoError("read what the trace would replace,", path, -1, errno);
   const ssize_t n = ::pread(old.get(), head.data(), head.size(), 0);
   if (n < 0) throw IoError("read what the trace would replace,", path, 0, errno);
@@ -45,9 +45,9 @@ void require_own_file(const FileDescriptor& file, const std::string& path) {
                 "it holds something that is not a trace of zinc; choose another file");
 }
 
-FileDescriptor open_trace(const std::string& path, bool begins) {
+files::FileDescriptor open_trace(const std::string& path, bool begins) {
   const int flags = O_WRONLY | O_APPEND | O_CLOEXEC | (begins ? O_CREAT : 0);
-  FileDescriptor file(::open(path.c_str(), flags, 0644));
+  files::FileDescriptor file(::open(path.c_str(), flags, 0644));
   if (!file) throw IoError(begins ? "create the trace" : "append to the trace", path, -1, errno);
   if (!begins) return file;
   require_own_file(file, path);
@@ -186,7 +186,7 @@ void TraceWriter::add(const TraceEvent& event) {
   if (event.kind == TraceKind::memory) {
     begin_event('C', "memory", event.begin_ns, 0);
     buffer_ += ",\"name\":";
-    json::append_quoted(buffer_, str("live ", event.name));
+    files::json::append_quoted(buffer_, str("live ", event.name));
     buffer_ += ",\"args\":{\"bytes\":";
     append_integer(buffer_, event.bytes);
     buffer_ += "}}";
@@ -205,15 +205,15 @@ void TraceWriter::add_slice(const TraceEvent& event) {
   const bool of_a_group = is_of_a_group(event.kind);
   const bool moves_bytes = of_a_group || event.kind == TraceKind::exchange;
   if (moves_bytes) {
-    json::append_quoted(buffer_, str(name_of(event.kind), " ", event.name));
+    files::json::append_quoted(buffer_, str(name_of(event.kind), " ", event.name));
   } else {
-    json::append_quoted(buffer_, event.name);
+    files::json::append_quoted(buffer_, event.name);
   }
   buffer_ += ",\"args\":{\"id\":";
   append_integer(buffer_, static_cast<int64_t>(event.id));
   if (of_a_group) {
     buffer_ += ",\"group\":";
-    json::append_quoted(buffer_, event.name);
+    files::json::append_quoted(buffer_, event.name);
   }
   if (moves_bytes) append_member(buffer_, "bytes", event.bytes);
   if (event.waited_for != 0) {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "core/trace.h"
-#include "train/files/file_descriptor.h"
+#include "files/file_descriptor.h"
 
 namespace zinc::train {
 
@@ -55,7 +55,7 @@ class TraceWriter {
 
   std::string path_;
   int rank_;
-  FileDescriptor file_;
+  files::FileDescriptor file_;
   std::string buffer_;
   int64_t dropped_ = 0;
   // Where recent events lie, for arrows: this generation and the one before.

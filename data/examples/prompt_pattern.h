@@ -1,0 +1,21 @@
+// data/examples/prompt_pattern.h: how a prompt and its answer become one text.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace zinc::data {
+
+struct PromptPattern {
+  std::string before{};        // the prompt
+  std::string between = "\n";  // the prompt and the answer
+  std::string behind{};        // the answer
+
+  friend bool operator==(const PromptPattern&, const PromptPattern&) = default;
+};
+
+// "{}\n{}": text with two places, of the prompt and of the answer. \n, \t and \\ stand for an end
+// of line, a tab and a backslash, {{ and }} for a bracket. ConfigError where it is otherwise.
+PromptPattern parse_pattern_of_prompt(std::string_view text);
+
+}  // namespace zinc::data

@@ -1,0 +1,85 @@
+// data/records/record_reader.h: a file as records, one after another, each with its place.
+//
+// | name ends in | a record is |
+// |---|---|
+// | .jsonl, .ndjson | each line that is not empty: a JSON object |
+// | .json | each object of one array, or of several in a row |
+// | .csv, .tsv | each row behind the first, which names the fields (RFC 4180); values are text |
+// | .txt | each line that is not empty, as field "text" |
+// | .bin | each document of a token file, as field "input_ids"; its .idx must be there |
+//
+// Each but .bin also with .gz behind it. Files are read from front to back and never held whole, so
+// they may be larger than memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "files/json/value.h"
+
+namespace zinc::data {
+
+// A record that is longer is a DataError.
+inline constexpr int64_t kMaxRecordBytes = int64_t{64} << 20;
+
+// A record as it lies in its file.
+struct RawRecord {
+  std::string text;
+  int64_t line = 0;  // where it begins, from 1; of a token file the number of the document
+};
+
+struct Record {
+  files::json::Value fields;  // an object
+  std::string place;          // "data.jsonl:17"
+};
+
+class RecordReader {
+ public:
+  explicit RecordReader(std::string path) : path_(std::move(path)) {}
+  virtual ~RecordReader() = default;
+  const std::string& path() const { return path_; }
+
+  // Goes to the next record; false at the end of the file. Throws DataError where it cannot be
+  // told where the record ends: there is no way to go on behind it.
+  virtual bool next(RawRecord& raw) = 0;
+  // What the record says. May be called from several threads. Throws DataError with file and line
+  // for a damaged one.
+  virtual Record parse(const RawRecord& raw) const = 0;
+
+ protected:
+  std::string place_of(const RawRecord& raw) const;  // "data.jsonl:17"
+
+ private:
+  std::string path_;
+};
+
+// True where the name ends as in the table above.
+bool has_record_name(const std::string& path);
+// A file of named fields: the name is that of JSON or of a table.
+bool has_field_name(const std::string& path);
+
+// By the name. DataError for a name that is none of the table's, and as the file's reader says.
+std::unique_ptr<RecordReader> open_records(const std::string& path);
+
+// The text of a value: of a string itself, of a number or a boolean what stands in the file; null
+// is no text. DataError with its place for a list or an object.
+std::string text_of(const files::json::Value& value);
+
+// Null, "", [] or {}: it says nothing.
+bool is_empty(const files::json::Value& value);
+
+// Says `problem` of a record that is the `damaged`th damaged one: a DataError, with --skip-bad as
+// the cure, unless that leaves it out.
+void leave_out_damaged(const std::string& problem, int64_t damaged, int64_t skip_bad);
+
+// Opens a file and hands out every record. Where `use` or the record itself throws a DataError, the
+// record is left out, `skip_bad` of them at most: one more is that error, with --skip-bad as the
+// cure. Absent: the first one is the error, and there is no such option. DataError too where
+// nothing was used.
+void use_records(const std::string& path, std::optional<int64_t> skip_bad,
+                 const std::function<void(const Record& record)>& use);
+
+}  // namespace zinc::data

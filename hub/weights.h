@@ -1,0 +1,48 @@
+// hub/weights.h: reads and writes the weights of a client's own model as safetensors files.
+//
+//   zinc::hub::save_weights(engine, "out/final");          // model.safetensors, config.json
+//   const zinc::hub::SafetensorsWeights weights("out/final", model);
+//   zinc::Engine again = zinc::initialize(model, config, world, {.weights = &weights});
+//
+// For models of Hugging Face's families: hub/model.h.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "hub/model.h"
+#include "hub/weight_reader.h"
+#include "nn/module.h"
+#include "zero/engine.h"
+
+namespace zinc::hub {
+
+// First values of a module's parameters, by name. Read from a .safetensors file, or from a folder
+// with one such file or with several and their index.
+class SafetensorsWeights : public nn::WeightSource {
+ public:
+  // Throws a DataError that lists what is missing, unexpected or of another shape. strict = false:
+  // a parameter that the files lack, or have in another shape, is initialised, and other tensors
+  // are ignored.
+  SafetensorsWeights(const std::string& path, nn::Module& module, bool strict = true);
+  std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override;
+  void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
+
+ private:
+  bool fits(const autograd::Parameter& parameter) const;
+
+  WeightReader reader_;
+  bool strict_;
+  nn::InitializerSource initial_;
+};
+
+// The engine's weights in the model's dtype, as save_model() writes them. Collective.
+inline void save_weights(zero::Engine& engine, const std::string& folder,
+                         const SaveOptions& options = {}) {
+  save_model(engine, folder, options);
+}
+// Writes the values that the module itself holds, each in its own dtype, as
+// <folder>/model.safetensors.
+void save_weights(nn::Module& module, const std::string& folder, const SaveOptions& options = {});
+
+}  // namespace zinc::hub

@@ -1,0 +1,20 @@
+// plan/program_page.h: the page of a step program without its data (planned_program.h,
+// html_of).
+//
+// The data are JSON, {"programs": [{"name", "program"}, ...]}: one or two programs as json_of()
+// writes them. The address of the page says what is seen:
+//
+//   address#axis=time       time down the page; `order` (default): events
+//   address#tier=host       whose memory; default `device`
+//   address#pass=prefetch   marks what this pass changed
+//   address#from=100&to=130 events, or seconds
+#pragma once
+
+#include <string_view>
+
+namespace zinc::plan {
+
+std::string_view program_page_head();
+std::string_view program_page_tail();
+
+}  // namespace zinc::plan

@@ -1,0 +1,48 @@
+// text/pre_tokenizer.h: cuts normalised text into the pieces that a model encodes one by one:
+// the "pre_tokenizer" of a tokenizer.json.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "files/json/value.h"
+#include "text/function_ref.h"
+
+namespace zinc::text {
+
+struct Piece {
+  std::string_view text;  // not empty; valid during the call that gets it
+  bool at_start;          // it begins where the whole text does
+};
+using PieceVisit = FunctionRef<void(Piece)>;
+
+// One step of a pre-tokenizer: a piece becomes several, or other text.
+class PreTokenizerStep {
+ public:
+  virtual ~PreTokenizerStep() = default;
+  virtual void split(Piece piece, PieceVisit visit) const = 0;
+};
+
+// A fixed list of steps. Several threads may use it at once.
+class PreTokenizer {
+ public:
+  // `part`: null, or an object: BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, Metaspace,
+  // Punctuation, Sequence, Split, Whitespace, WhitespaceSplit. DataError where it asks for
+  // something else.
+  static PreTokenizer parse(const files::json::Value* part);
+
+  void run(Piece piece, PieceVisit visit) const { run_from(0, piece, visit); }
+  // The last step is ByteLevel, so that pieces are bytes. They are given as bytes, not as the
+  // characters that stand for bytes in a vocabulary.
+  bool gives_bytes() const { return gives_bytes_; }
+
+ private:
+  void add(const files::json::Value& part);
+  void run_from(size_t step, Piece piece, PieceVisit visit) const;
+
+  std::vector<std::unique_ptr<PreTokenizerStep>> steps_;
+  bool gives_bytes_ = false;
+};
+
+}  // namespace zinc::text
