@@ -7,6 +7,7 @@
 #include "autograd/backward.h"
 #include "autograd/loss_scope.h"
 #include "autograd/mode.h"
+#include "autograd/remade.h"
 #include "autograd/saved_tensor_store.h"
 
 namespace zinc::autograd {
@@ -42,6 +43,9 @@ class Replay final : public SavedTensorStore, public std::enable_shared_from_thi
     if (mode.store == nullptr && mode.recompute_store != nullptr) {
       scope.emplace(*mode.recompute_store);
     }
+    // An input that is made again would need the replay of the call that gave it, which would need
+    // that of the call before: all of them would be here at once.
+    const RemakeScope keeps(false);
     for (const Tensor& input : inputs) {
       inputs_.push_back({.saved = input.defined() ? std::make_shared<SavedTensor>(input) : nullptr,
                          .requires_grad = input.requires_grad()});

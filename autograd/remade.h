@@ -10,8 +10,8 @@
 // Results that are made again: those of norms, GELU, SwiGLU, the other unary functions, and of
 // products with an activation (Node::can_remake()). Results that ranks gather are made again
 // outside of a scope too (Node::always_remakes()). A result is kept where a store is current (the
-// inside of recompute()), where the tensor was filled or copied into since its op, and where a view
-// of it is saved.
+// inside of recompute()), where it is an input of recompute(), where the tensor was filled or
+// copied into since its op, and where a view of it is saved.
 #pragma once
 
 #include <memory>

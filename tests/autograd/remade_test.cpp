@@ -182,6 +182,47 @@ TEST_F(RemadeTest, ViewOfAResult_IsKept) {
   EXPECT_EQ(remade.live, kept.live);
 }
 
+// Where inputs wait does not change what runs when: one call is computed again at a time.
+TEST_F(RemadeTest, InputOfRecompute_IsKept) {
+  class Store final : public SavedTensorStore {
+   public:
+    std::unique_ptr<SavedSlot> save(const Tensor& tensor) override {
+      class Slot final : public SavedSlot {
+       public:
+        explicit Slot(Tensor tensor) : tensor_(std::move(tensor)) {}
+        Tensor restore() override { return tensor_; }
+
+       private:
+        Tensor tensor_;
+      };
+      return std::make_unique<Slot>(tensor);
+    }
+  } store;
+  std::vector<Values> gradients;
+  for (SavedTensorStore* to :
+       {static_cast<SavedTensorStore*>(nullptr), static_cast<SavedTensorStore*>(&store)}) {
+    Tensor x = random_tensor(Shape{kRows, kCols}, 1);
+    requires_grad_(x);
+    const Tensor w = product_weight(kCols, kCols, 6);
+    const RemakeScope scope(true);
+    const RecomputeInputScope inputs(to);
+    std::vector<int> calls;
+    Tensor y = x;
+    for (int i = 0; i < 3; ++i) {
+      y = recompute(
+          [&calls, w, i](const Tensor& in) {
+            calls.push_back(i);
+            return gelu(linear(in, w, {}));
+          },
+          y);
+    }
+    backward(sum(y));
+    EXPECT_EQ(calls, (std::vector{0, 1, 2, 2, 1, 0}));
+    gradients.push_back(grad(x).to_vector<double>());
+  }
+  EXPECT_EQ(gradients[0], gradients[1]);
+}
+
 TEST_F(RemadeTest, RetainedGraph_GivesTheSameGradientsTwice) {
   Tensor x = random_tensor(Shape{kRows, kCols}, 1);
   requires_grad_(x);

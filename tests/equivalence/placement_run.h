@@ -6,6 +6,7 @@
 #include <chrono>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ struct Case {
   optim::Moments moments = optim::Moments::f32;
   bool fp8 = false;
   bool narrow_logits = false;
+  double dropout = 0.1;
+  std::optional<DType> wire{};  // of gradients
 };
 
 inline EngineConfig config_of(const Case& c) {
@@ -42,6 +45,7 @@ inline EngineConfig config_of(const Case& c) {
   config.optimizer.moments = c.moments;
   config.fp8 = c.fp8;
   config.narrow_logits = c.narrow_logits;
+  config.gradient.communication_dtype = c.wire;
   return config;
 }
 
@@ -82,7 +86,7 @@ inline Outcome run(const Case& c, const EngineConfig& config, int steps,
   connect.memory.poison = true;  // memory that is used too early or too late shows as NaN
   comm::run_local_ranks(c.world, connect, [&](comm::World& world) {
     world.communicator().set_deadline(std::chrono::minutes(1));
-    const std::unique_ptr<nn::Model> made = make_tiny_model(c.family);
+    const std::unique_ptr<nn::Model> made = make_tiny_model(c.family, c.dropout);
     nn::Model& model = *made;
     // Of the middle of the model.
     const auto parameters = model.named_parameters();

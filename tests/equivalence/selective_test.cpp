@@ -58,5 +58,58 @@ INSTANTIATE_TEST_SUITE_P(
       return str(name_of(c.family), "World", c.world, name_of(c.dtype), c.fp8 ? "Fp8" : "");
     });
 
+class SelectiveInputs : public testing::TestWithParam<Case> {};
+
+// Results of norms and activations that are inputs of recomputed blocks are kept where the
+// configuration says, and no pass leaves its record.
+TEST_P(SelectiveInputs, ChangeNoBitWhereverTheyWait) {
+  const Case c = GetParam();
+  const offload::SwapFolder folder;
+  EngineConfig config = config_of(c);
+  config.zero.stage = 0;
+  const Outcome reference = run(c, config, 2);
+  config.recompute.selective = true;
+  const OffloadConfig nvme{.device = OffloadDevice::nvme, .nvme_path = folder.path()};
+  const RecomputeConfig places[] = {
+      {},
+      {.cpu_checkpointing = true},
+      {.contiguous_memory_optimization = true},
+      {.cpu_checkpointing = true, .contiguous_memory_optimization = true},
+      {.offload = nvme}};
+  for (const RecomputeConfig& place : places) {
+    for (const int64_t every : {1, 2}) {
+      for (const PassOrder order : {PassOrder::horizontal, PassOrder::vertical}) {
+        EngineConfig changed = config;
+        changed.recompute = place;
+        changed.recompute.selective = true;
+        changed.recompute.every_blocks = every;
+        changed.pass_order = order;
+        changed.zero.stage = every == 1 ? 3 : 1;
+        EXPECT_TRUE(run(c, changed, 2) == reference)
+            << "every " << every << ", host " << place.cpu_checkpointing << ", side by side "
+            << place.contiguous_memory_optimization << ", " << name_of(place.offload.device) << ", "
+            << name_of(order);
+      }
+    }
+  }
+  EXPECT_TRUE(folder.is_empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, SelectiveInputs,
+                         testing::Values(Case{1, 2, DType::f32, ReduceSchedule::micro_step,
+                                              Determinism::run, Family::roberta},
+                                         Case{1, 2, DType::bf16, ReduceSchedule::micro_step,
+                                              Determinism::run, Family::bloom},
+                                         Case{.accumulation = 2,
+                                              .schedule = ReduceSchedule::micro_step,
+                                              .family = Family::t5,
+                                              .dropout = 0.0},
+                                         Case{1, 2, DType::f32, ReduceSchedule::micro_step,
+                                              Determinism::run, Family::t5}),
+                         [](const auto& info) {
+                           const Case& c = info.param;
+                           return str(name_of(c.family), c.dropout > 0.0 ? "" : "WithoutDropout");
+                         });
+
 }  // namespace selective_test
 }  // namespace zinc::zero

@@ -9,6 +9,7 @@
 
 #include "core/philox.h"
 #include "nn/models/bert.h"
+#include "nn/models/bloom.h"
 #include "nn/models/gpt2.h"
 #include "nn/models/llama.h"
 #include "nn/models/t5.h"
@@ -72,6 +73,15 @@ inline nn::BertConfig tiny_roberta_config(double dropout = 0.0) {
   return config;
 }
 
+inline nn::BloomConfig tiny_bloom_config() {
+  nn::BloomConfig config;
+  config.vocab_size = 37;
+  config.hidden_size = 24;
+  config.num_layers = 4;
+  config.num_heads = 3;
+  return config;
+}
+
 // Micro-batch `index` of a fixed stream; every fifth label is ignored.
 inline nn::Batch make_batch(int64_t index, int64_t B = 2, int64_t T = 9, int64_t V = 37) {
   const RandomKey key = make_random_key(99, Purpose::test, 0, static_cast<uint64_t>(index), 0);
@@ -93,12 +103,12 @@ inline nn::Batch make_batch(int64_t index, int64_t B = 2, int64_t T = 9, int64_t
   return batch;
 }
 
-// What tests train.
-enum class Family : uint8_t { gpt2, llama, t5, roberta };
+// What tests train. BLOOM's first block, and all blocks of RoBERTa, take the result of a norm.
+enum class Family : uint8_t { gpt2, llama, t5, roberta, bloom };
 inline constexpr Family kFamilies[] = {Family::gpt2, Family::llama, Family::t5, Family::roberta};
 
 inline std::string_view name_of(Family family) {
-  constexpr std::string_view kNames[] = {"Gpt2", "Llama", "T5", "Roberta"};
+  constexpr std::string_view kNames[] = {"Gpt2", "Llama", "T5", "Roberta", "Bloom"};
   return kNames[static_cast<size_t>(family)];
 }
 
@@ -113,6 +123,8 @@ inline std::unique_ptr<nn::Model> make_tiny_model(Family family, double dropout 
       return std::make_unique<nn::T5>(tiny_t5_config(dropout));
     case Family::roberta:
       return std::make_unique<nn::Bert>(tiny_roberta_config(dropout));
+    case Family::bloom:
+      return std::make_unique<nn::Bloom>(tiny_bloom_config());
   }
   return nullptr;
 }
@@ -120,7 +132,7 @@ inline std::unique_ptr<nn::Model> make_tiny_model(Family family, double dropout 
 // make_batch(), and for encoders texts that end early; T5's answers are shorter than the texts.
 inline nn::Batch make_batch(Family family, int64_t index) {
   nn::Batch batch = make_batch(index);
-  if (family == Family::gpt2 || family == Family::llama) return batch;
+  if (family != Family::t5 && family != Family::roberta) return batch;
   batch.tensors.set("lengths", Tensor::from<int64_t>({9 - index % 4, 5}, {2}, DType::i32));
   if (family != Family::t5) return batch;
   std::vector<int64_t> labels = batch["labels"].to_vector<int64_t>();
