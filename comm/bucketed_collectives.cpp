@@ -112,19 +112,22 @@ Work BucketedCollectives::all_gather(const View& shard, const View& segment, Str
 
 Work BucketedCollectives::all_reduce(const View& values, StreamRef stream) {
   const int64_t world = communicator_.size();
+  if (values.dtype() != options_.dtype) {
+    const int64_t n = values.numel() / world;
+    const View shard = values.narrow(0, communicator_.rank() * n, n);
+    reduce_scatter(values, shard, false, stream);
+    return all_gather(shard, values, stream);
+  }
   const int64_t piece = piece_numel(values.numel() / world) * world;
   Work work;
   for (int64_t begin = 0; begin < values.numel(); begin += piece) {
     const View kept = values.narrow(0, begin, std::min(piece, values.numel() - begin));
     View wire = kept;
     Temporary room;
-    if (kept.dtype() != options_.dtype || options_.divisor != 1.0) {
+    if (options_.divisor != 1.0) {
       room = take(kept.numel(), options_.dtype, stream);
       wire = room.view;
-      kernels::copy({.x = kept, .y = wire}, stream);
-      if (options_.divisor != 1.0) {
-        kernels::scale({.x = wire, .factor = 1.0 / options_.divisor, .y = wire}, stream);
-      }
+      kernels::scale({.x = kept, .factor = 1.0 / options_.divisor, .y = wire}, stream);
     }
     Temporary space = workspace(Collective::all_reduce, wire, stream);
     work = communicator_.all_reduce({.inout = wire, .workspace = space.view}, stream);

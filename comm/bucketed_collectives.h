@@ -32,7 +32,9 @@ class BucketedCollectives {
   // segment [world * n] = the shards [n] of all ranks. `shard` may be this rank's own place in
   // `segment`. One dtype.
   Work all_gather(const View& shard, const View& segment, StreamRef stream);
-  // values [n] = the sum of `values` over ranks. n is a multiple of the world size.
+  // values [n] = the sum of `values` over ranks: the bits of reduce_scatter(), gathered. n is a
+  // multiple of the world size. Where the wire has another dtype, sums travel back in that of
+  // `values`, not rounded to the wire's.
   Work all_reduce(const View& values, StreamRef stream);
 
  private:

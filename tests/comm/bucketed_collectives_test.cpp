@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 #include "comm/local/local.h"
@@ -101,6 +102,37 @@ TEST_P(Buckets, AllReduce_DividesOnTheWire) {
           ASSERT_EQ(values[static_cast<size_t>(i)], 0.5f * static_cast<float>(sum_of(3, i))) << i;
         }
       });
+}
+
+// 1.5 rounds to itself in bf16, the sum of 256 and 1.5 does not.
+TEST_P(Buckets, AllReduce_HasTheBitsOfReduceScatter_WhateverTheWire) {
+  for (const DType wire : {DType::f32, DType::bf16, DType::f16}) {
+    for (const double divisor : {1.0, 3.0}) {
+      on_ranks({.dtype = wire, .divisor = divisor}, [&](BucketedCollectives& collectives,
+                                                        World& world) {
+        const auto check = [&]<class T>(T) {
+          std::vector<T> values;
+          for (int64_t i = 0; i < 3 * kShard; ++i) {
+            const int small = whole_number(world.rank(), i);
+            values.emplace_back(world.rank() == 0 ? 256.0f : static_cast<float>(small) + 0.5f);
+          }
+          const std::vector<T> before = values;
+          std::vector<T> shard(kShard);
+          const StreamRef stream = world.context().stream(StreamRole::reduce);
+          collectives.reduce_scatter(view_of(values), view_of(shard), false, stream).wait();
+          ASSERT_EQ(std::memcmp(values.data(), before.data(), sizeof(T) * values.size()), 0);
+          collectives.all_reduce(view_of(values), stream).wait();
+          for (int64_t i = 0; i < kShard; ++i) {
+            ASSERT_EQ(static_cast<float>(values[static_cast<size_t>(world.rank() * kShard + i)]),
+                      static_cast<float>(shard[static_cast<size_t>(i)]))
+                << name_of(wire) << ' ' << divisor << ' ' << i;
+          }
+        };
+        check(float());
+        check(bf16());
+      });
+    }
+  }
 }
 
 // One element, two whole pieces of a shard, all at once.

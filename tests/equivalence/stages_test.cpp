@@ -55,12 +55,22 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{3, 2, DType::f32, ReduceSchedule::micro_step, Family::t5},
                     Case{2, 1, DType::bf16, ReduceSchedule::boundary, Family::t5},
                     Case{2, 2, DType::f32, ReduceSchedule::micro_step, Family::roberta},
-                    Case{3, 1, DType::bf16, ReduceSchedule::boundary, Family::roberta}),
+                    Case{3, 1, DType::bf16, ReduceSchedule::boundary, Family::roberta},
+                    Case{.world = 3, .wire = DType::bf16}, Case{.world = 2, .wire = DType::f16},
+                    Case{.world = 3, .accumulation = 2, .wire = DType::bf16},
+                    Case{.world = 3, .dtype = DType::bf16, .wire = DType::f32},
+                    Case{.world = 3, .accumulation = 2, .dtype = DType::bf16, .wire = DType::bf16},
+                    Case{.world = 2, .dtype = DType::bf16, .wire = DType::f16},
+                    Case{.world = 3,
+                         .accumulation = 2,
+                         .dtype = DType::bf16,
+                         .schedule = ReduceSchedule::micro_step,
+                         .wire = DType::f16}),
     [](const auto& info) {
       const Case& c = info.param;
       return str("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
                  c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
-                 test::name_of(c.family));
+                 test::name_of(c.family), c.wire ? str("Wire", name_of(*c.wire)) : "");
     });
 
 class Stage3Of : public testing::TestWithParam<Family> {};

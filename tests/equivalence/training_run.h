@@ -40,6 +40,7 @@ struct Case {
   bool dora = false;  // the lengths of rows with them
   std::string lora_target = "all-linear";
   std::optional<BlockFormat> quantize{};  // the base, under adapters
+  std::optional<DType> wire{};            // of gradients
 };
 
 inline std::unique_ptr<nn::Model> make_model(const Case& c) {
@@ -55,11 +56,14 @@ inline std::unique_ptr<nn::Model> make_model(const Case& c) {
 
 inline std::string describe(const Case& c) {
   return str("world ", c.world, " accumulation ", c.accumulation, " ", c.dtype, " ",
-             name_of(c.schedule), " ", test::name_of(c.family), c.lora ? " lora" : "");
+             name_of(c.schedule), " ", test::name_of(c.family), c.lora ? " lora" : "",
+             c.wire ? str(" wire ", *c.wire) : "");
 }
 
 inline EngineConfig config_of(const Case& c) {
-  return test::training_config(c.accumulation, c.dtype, c.schedule);
+  EngineConfig config = test::training_config(c.accumulation, c.dtype, c.schedule);
+  config.gradient.communication_dtype = c.wire;
+  return config;
 }
 
 struct RunOptions {

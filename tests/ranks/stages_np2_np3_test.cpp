@@ -55,10 +55,10 @@ TEST_P(StagesOfProcesses, GiveTheSameBitsAsThreads) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Small, StagesOfProcesses,
-                         testing::Values(Case{1, 1}, Case{1, 1, DType::bf16},
-                                         Case{1, 2, DType::f32, ReduceSchedule::micro_step,
-                                              training::Family::llama}));
+INSTANTIATE_TEST_SUITE_P(
+    Small, StagesOfProcesses,
+    testing::Values(Case{1, 1}, Case{1, 1, DType::bf16}, Case{.wire = DType::bf16},
+                    Case{1, 2, DType::f32, ReduceSchedule::micro_step, training::Family::llama}));
 
 // A pipeline of processes has the bits of one rank alone.
 TEST(PipelineOfProcesses, HasTheBitsOfARunWithoutOne) {

@@ -12,7 +12,8 @@
 // The table is the same for every stage. f32 models use f32 everywhere, f64 models f64. Ranks add
 // in f32, over the tree of comm/communicator.h (ReduceAlgorithm::ordered).
 // `gradient.accumulation_dtype` replaces the last column, but not with these two.
-// `gradient.communication_dtype` replaces the column before it.
+// `gradient.communication_dtype` replaces the column before it. That is what a rank's gradients are
+// rounded to. Sums of them are not: on stage 0 they travel in the dtype that is kept.
 #pragma once
 
 #include "core/dtype.h"

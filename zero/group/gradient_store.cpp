@@ -226,9 +226,11 @@ void GradientStore::end_reduction() { clock_.end_reduction(context_.stream(Strea
 
 void GradientStore::reduce_whole(const ShardGroup& group, GroupState& state) {
   const StreamRef stream = begin_reduction();
+  const GradientPolicy& policy = options_.policy;
+  const int64_t back = options_.replicate ? sent_bytes(group, policy.kept) : 0;
   const TraceSpan span(context_.trace(), TraceKind::reduce, stream, group.name(),
-                       (options_.replicate ? 2 : 1) * sent_bytes(group, options_.policy.wire));
-  const View values = whole(sums(state), options_.policy.kept);
+                       sent_bytes(group, policy.wire) + back);
+  const View values = whole(sums(state), policy.kept);
   if (options_.replicate) {
     state.work = collectives_.all_reduce(values, stream);
     return;
