@@ -290,7 +290,8 @@ double FitBounds::floor_seconds(const FitCandidate& c, const Slice& slice) const
         network_seconds(c, numel, static_cast<double>(size_of(engine.communication_dtype())));
     const double gather =
         network_seconds(c, numel, static_cast<double>(size_of(engine.precision.dtype)));
-    const double reduce = (c.stage == 0 ? 2.0 : 1.0) * once * (each_batch ? m : 1.0);
+    const double back = c.stage == 0 ? std::min(once, gather) : 0.0;
+    const double reduce = (once + back) * (each_batch ? m : 1.0);
     const double ahead =
         kForward * pass * (vertical ? m : 1.0) + (each_batch || vertical ? 0.0 : m - 1.0) * pass;
     const bool then_gathers =
