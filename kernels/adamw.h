@@ -31,6 +31,7 @@
 #include "core/stream.h"
 #include "core/view.h"
 #include "kernels/cost.h"
+#include "kernels/element_places.h"
 
 namespace zinc::kernels {
 
@@ -56,10 +57,11 @@ struct AdamW {
   double eps = 1e-8;
   double weight_decay = 0.0;
   WeightDecay mode = WeightDecay::decoupled;
-  // For moments in bf16: element i has the word random.bits(first_element + i). `scalars` hold
-  // random.counter_high too.
+  // For moments in bf16: element i has the word random.bits(places.place(first_element + i)).
+  // `scalars` hold random.counter_high too.
   RandomKey random{};
   int64_t first_element = 0;
+  ElementPlaces places{};
 };
 
 // All views contiguous. Asynchronous on `stream`. Element i depends on element i alone.

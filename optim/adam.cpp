@@ -44,6 +44,7 @@ void Adam::update(const Update& args, const HyperParameters& hyper, StreamRef st
   update.scalars = args.scalars;
   update.random.key = combine_bits(seed_, args.site);
   update.first_element = args.first_element;
+  update.places = args.places;
   kernels::adamw(update, stream);
 }
 

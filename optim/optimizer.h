@@ -14,6 +14,7 @@
 
 #include "core/stream.h"
 #include "core/view.h"
+#include "kernels/element_places.h"
 
 namespace zinc::optim {
 
@@ -49,10 +50,12 @@ struct Update {
   // step are not read then.
   ConstView scalars;
   int64_t step = 1;  // number of this update, from 1: for bias corrections (computed in f64)
-  // For rules that round by chance: element i is element first_element + i of the parameter that
-  // `site` names. The range is of one parameter then, and padding behind it.
+  // For rules that round by chance: element i is element first_element + i of what this rank has of
+  // the parameter that `site` names, and lies at places.place(first_element + i) in the whole of
+  // it. The range is of one parameter then, and padding behind it.
   uint64_t site = 0;
   int64_t first_element = 0;
+  kernels::ElementPlaces places{};
 };
 
 class Optimizer {

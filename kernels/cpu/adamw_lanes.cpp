@@ -79,9 +79,10 @@ void update(const AdamW& args, Model* model_weights) {
       update_run(begin, end - begin, nullptr);
     } else {
       HWY_ALIGN uint32_t room[kRandomRoom];
-      for (int64_t i = begin; i < end; i += kRandomRun) {
-        const int64_t n = std::min(kRandomRun, end - i);
-        update_run(i, n, random_words(random, args.first_element + i, n, room));
+      for (int64_t i = begin, n = 0; i < end; i += n) {
+        const int64_t element = args.first_element + i;
+        n = args.places.run(element, std::min(kRandomRun, end - i));
+        update_run(i, n, random_words(random, args.places.place(element), n, room));
       }
     }
   });

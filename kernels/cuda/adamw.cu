@@ -31,9 +31,10 @@ struct Operands {
   const Update* scalars;  // may be null: the kernel's argument
   uint64_t random_key;    // with moments in bf16
   int64_t first_element;
+  ElementPlaces places;
 };
 
-// The random words of the elements from `element` on.
+// The random words of the places from `element` on.
 template <int kCount>
 __device__ __forceinline__ void random_words(const RandomKey& key, uint64_t element,
                                              uint32_t (&words)[kCount]) {
@@ -76,7 +77,16 @@ __global__ void __launch_bounds__(kMapThreads)
     if constexpr (!std::is_same_v<Moment, float>) {
       const RandomKey key{at.random_key, uint64_t{k.counter_high} << 32 | k.counter_low};
       uint32_t words[kCount];
-      random_words(key, static_cast<uint64_t>(at.first_element + first), words);
+      const int64_t element = at.first_element + first;
+      const int64_t place = at.places.place(element);
+      if (at.places.place(element + kCount - 1) == place + kCount - 1) {
+        random_words(key, static_cast<uint64_t>(place), words);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) {
+          words[i] = key.bits(static_cast<uint64_t>(at.places.place(element + i)));
+        }
+      }
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         m[i] = round_by_chance(m[i], words[i]);
@@ -104,7 +114,8 @@ void run(const AdamW& args, const Update& update, bool aligned, StreamRef stream
       .scalars =
           args.scalars ? reinterpret_cast<const Update*>(args.scalars.data_as<float>()) : nullptr,
       .random_key = args.random.key,
-      .first_element = args.first_element};
+      .first_element = args.first_element,
+      .places = args.places};
   const int64_t n = args.weights.numel();
   const int64_t blocks = std::min(kMaxMapBlocks, packs_of(packs_of(n, kCount), kMapThreads));
   dispatch_whole_packs(n, kCount, aligned, [&]<class Aligned>(Aligned fits) {

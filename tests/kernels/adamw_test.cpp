@@ -171,6 +171,64 @@ TEST(AdamW, MomentsInBf16_AreRoundedByTheWordOfTheirElement) {
   }
 }
 
+// Elements of a slice have the words of their places in the whole.
+TEST(AdamW, MomentsInBf16_OfASlice_AreRoundedAsThoseOfTheWhole) {
+  const RandomKey random{.key = 0x123456789abcdefu, .counter_high = 0xfedcba9876543210u};
+  struct Cut {
+    Shape whole;
+    int dim;
+    std::vector<int64_t> sections;
+  };
+  for (const Cut& cut :
+       {Cut{{37, 50}, 0, {37}}, Cut{{11, 41}, 1, {41}}, Cut{{40, 29}, 0, {16, 8, 16}},
+        Cut{{7, 1003}, 1, {501, 251, 251}}, Cut{{9, 5}, 1, {2, 3}}, Cut{{3000}, 0, {1000, 2000}}}) {
+    const int64_t n = cut.whole.numel();
+    const State before = make_state(n, DType::f32, DType::bf16);
+    const HostArray gradient = HostArray::random(Shape{n}, DType::f32, 4);
+    State whole = before;
+    whole.m = before.m.as(DType::bf16);
+    whole.v = before.v.as(DType::bf16);
+    const State begin = whole;
+    AdamW args = args_of(whole, gradient);
+    args.step = 7;
+    args.random = random;
+    adamw(args, test::test_stream());
+    for (const int64_t count : {2, 4}) {
+      for (int64_t index = 0; index < count; ++index) {
+        const TensorSlice slice = TensorSlice::of(cut.whole, cut.dim, cut.sections, index, count);
+        const int64_t numel = slice.shape().numel();
+        // Parts of the slice, as tiles and shards cut it.
+        for (const int64_t first : {int64_t{0}, numel / 3}) {
+          std::vector<int64_t> places;
+          slice.for_each_run(first, numel, [&](int64_t, int64_t from, int64_t length) {
+            for (int64_t i = 0; i < length; ++i) places.push_back(from + i);
+          });
+          const auto part_of = [&](const HostArray& of) {
+            std::vector<double> values;
+            for (const int64_t place : places) values.push_back(of.at(place));
+            return HostArray::of(values, Shape{numel - first}, of.dtype());
+          };
+          State part = begin;
+          part.weights = part_of(begin.weights);
+          part.m = part_of(begin.m);
+          part.v = part_of(begin.v);
+          part.model = part_of(begin.model);
+          const HostArray its_gradient = part_of(gradient);
+          AdamW of_part = args_of(part, its_gradient);
+          of_part.step = 7;
+          of_part.random = random;
+          of_part.first_element = first;
+          of_part.places = ElementPlaces::of(slice);
+          adamw(of_part, test::test_stream());
+          ASSERT_TRUE(test::same_bits(part.weights, part_of(whole.weights)));
+          ASSERT_TRUE(test::same_bits(part.m, part_of(whole.m))) << index;
+          ASSERT_TRUE(test::same_bits(part.v, part_of(whole.v))) << index;
+        }
+      }
+    }
+  }
+}
+
 TEST(AdamW, RoundingByChance_IsRightInTheMeanAndKeepsWhatBf16Holds) {
   for (const float x : {1.0f + 0x1p-10f, -3.14159274f, 1e-40f, 0x1.fffffep-3f}) {
     double sum = 0.0;

@@ -511,6 +511,24 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(DType::f32, DType::bf16)),
     [](const auto& info) { return testing::PrintToString(info.index); });
 
+// A moment of bf16 is rounded by its place in the whole parameter, whatever slice of it is here.
+TEST(FixedSlicesMoments, InBf16_AreTheSameOnEveryMesh) {
+  for (const Kind kind : {Kind::gpt2, Kind::llama, Kind::bloom, Kind::chatglm, Kind::t5_gated}) {
+    for (const OffloadDevice device : {OffloadDevice::none, OffloadDevice::cpu}) {
+      const auto narrow = [&](EngineConfig& config) {
+        config.optimizer.moments = optim::Moments::bf16;
+        config.zero.offload_optimizer.device = device;
+      };
+      const Trained one = FixedSlices::train_with(kind, {1, 1}, DType::f32, 1, narrow);
+      for (const Ranks& ranks : {Ranks{2, 1}, Ranks{4, 1}, Ranks{2, 2}}) {
+        const Trained other = FixedSlices::train_with(kind, ranks, DType::f32, 1, narrow);
+        EXPECT_EQ(other.figures, one.figures) << ranks.tensor << " x " << ranks.data;
+        EXPECT_EQ(other.values, one.values) << ranks.tensor << " x " << ranks.data;
+      }
+    }
+  }
+}
+
 // The slices are those of the whole layers.
 TEST(FixedSlicesSums, AreThoseOfWholeLayers) {
   for (const Kind kind : {Kind::gpt2, Kind::llama, Kind::bert, Kind::t5_gated}) {

@@ -33,6 +33,11 @@ GroupOf group_of_parameter(nn::Module& model, const std::vector<optim::Parameter
   return group_of;
 }
 
+kernels::ElementPlaces places_of(const autograd::Parameter& parameter) {
+  return parameter.slice() ? kernels::ElementPlaces::of(*parameter.slice())
+                           : kernels::ElementPlaces();
+}
+
 }  // namespace
 
 UpdateRules::UpdateRules(nn::Module& model, const ShardGroups& shard_groups,
@@ -67,9 +72,11 @@ UpdateRules::UpdateRules(nn::Module& model, const ShardGroups& shard_groups,
         pieces.back().range.end = placement->offset;
         if (pieces.back().range.empty()) pieces.pop_back();
       }
-      pieces.push_back({{placement->offset, shard_group.trained_numel()},
-                        group,
-                        hash_text(placement->parameter->name())});
+      pieces.push_back(
+          {{placement->offset, shard_group.trained_numel()},
+           group,
+           hash_text(placement->parameter->name()),
+           by_parameter ? places_of(*placement->parameter) : kernels::ElementPlaces()});
     }
   }
 }
@@ -108,7 +115,8 @@ std::vector<UpdateRules::Part> UpdateRules::parts(int shard_group, Range range) 
                      .hyper = hyper_[piece.group],
                      .scalars = scalars,
                      .site = piece.site,
-                     .first_element = inside.begin - piece.range.begin});
+                     .first_element = inside.begin - piece.range.begin,
+                     .places = piece.places});
   }
   return parts;
 }

@@ -43,9 +43,10 @@ class UpdateRules {
     Range range;  // of a shard group's arena
     const optim::HyperParameters& hyper;
     ConstView scalars;  // of bring_scalars(); else absent
-    // optim::Update::site and first_element
+    // optim::Update::site, first_element and places
     uint64_t site = 0;
     int64_t first_element = 0;
+    kernels::ElementPlaces places{};
   };
   // The parts of a range of a shard group's arena, in order. The range lies in one segment.
   std::vector<Part> parts(int shard_group, Range range) const;
@@ -61,7 +62,9 @@ class UpdateRules {
   struct Piece {
     Range range;  // of the arena, padding included
     size_t group = 0;
-    uint64_t site = 0;  // of the first parameter
+    // Of the first parameter.
+    uint64_t site = 0;
+    kernels::ElementPlaces places{};
   };
 
   std::vector<optim::ParameterGroup> groups_;

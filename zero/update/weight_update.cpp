@@ -40,6 +40,7 @@ optim::Update part_of(const optim::Update& whole, Range range, const UpdateRules
   optim::Update part = whole;
   part.site = of.site;
   part.first_element = of.first_element;
+  part.places = of.places;
   part.scalars = of.scalars;
   part.weights = part_of(whole.weights, begin, of.range.size());
   part.gradient = part_of(whole.gradient, begin, of.range.size());
