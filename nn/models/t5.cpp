@@ -95,6 +95,9 @@ Tensor T5Attention::entered(const Tensor& x) { return enter(tensor_ranks(), x); 
 Tensor T5Attention::forward(const Tensor& x, const Tensor& keys, const Tensor& values,
                             autograd::AttentionOptions options) {
   options.num_heads = num_heads();
+  if (TensorRanks* ranks = tensor_ranks(); ranks != nullptr && options.bias.defined()) {
+    options.bias = autograd::narrow(options.bias, 0, ranks->rank() * num_heads(), num_heads());
+  }
   options.scale = 1.0;
   options.dropout = is_training() ? dropout_ : 0.0;
   options.site = site_;
@@ -246,10 +249,8 @@ Tensor T5::bias(Stack& stack, int64_t queries, int64_t keys) {
   TensorRanks* ranks = tensor_ranks();
   if (ranks == nullptr) return autograd::relative_position_bias(table, buckets, queries, keys);
   // Each rank has the part of the table's gradient that comes from its heads.
-  const Tensor whole = autograd::relative_position_bias(
-      ranks->spread_exactly(autograd::value(table)), buckets, queries, keys);
-  const int64_t heads = config_.num_heads / ranks->size();
-  return autograd::narrow(whole, 0, ranks->rank() * heads, heads);
+  return autograd::relative_position_bias(ranks->spread_exactly(autograd::value(table)), buckets,
+                                          queries, keys);
 }
 
 Tensor T5::decoder_ids(const Batch& batch) const {

@@ -654,6 +654,33 @@ TEST(TensorInputs, InPartsGiveTheSameBitsOnEveryTier) {
   }
 }
 
+class TensorInputsOf : public testing::TestWithParam<Kind> {};
+
+// Also where results of norms and activations are made again.
+TEST_P(TensorInputsOf, InParts_GiveTheSameBits) {
+  const auto trained = [](const RecomputeConfig& recompute) {
+    return train(GetParam(), {2, 1}, 1, 2, DType::f32,
+                 [&](EngineConfig& config) { config.recompute = recompute; });
+  };
+  const Trained whole = trained({.every_blocks = 1});
+  for (const bool selective : {false, true}) {
+    for (const bool host : {false, true}) {
+      const Trained parts = trained({.every_blocks = 1,
+                                     .selective = selective,
+                                     .cpu_checkpointing = host,
+                                     .partition_activations = true});
+      EXPECT_EQ(parts.figures, whole.figures) << selective << host;
+      EXPECT_EQ(parts.values, whole.values) << selective << host;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TensorInputsOf,
+                         testing::Values(Kind::llama, Kind::bloom, Kind::neox, Kind::chatglm,
+                                         Kind::qwen3, Kind::bert, Kind::roberta_of_texts,
+                                         Kind::classifier, Kind::t5, Kind::t5_gated),
+                         [](const auto& info) { return testing::PrintToString(info.index); });
+
 // 4 blocks, inputs of [4, 16, 24] f32.
 TEST(TensorInputs, InPartsTakeAPartOfTheMemory) {
   const auto live_after_forward = [](int tensor, bool parts) {
