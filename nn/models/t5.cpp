@@ -285,18 +285,15 @@ TensorList T5::stage(int64_t index, const Batch& batch, TensorList x) {
   if (index == 0) {
     require_unpacked(*this, batch);
     require_ids(*this, "input_ids", batch["input_ids"]);
-    return {embed(batch["input_ids"], encoder_)};
+    return {embed(batch["input_ids"], encoder_), embed(decoder_ids(batch), decoder_)};
   }
   if (index < turn) {
     const int64_t T = x[0].dim(1);
     if (index == 1) x.push_back(bias(encoder_, T, T));
-    x[0] = encoder_.block[index - 1].encode(x[0], x[1], batch.find("lengths"));
+    x[0] = encoder_.block[index - 1].encode(x[0], x[2], batch.find("lengths"));
     return x;
   }
-  if (index == turn) {
-    const Tensor source = end_of(encoder_, x[0]);
-    return {embed(decoder_ids(batch), decoder_), source};
-  }
+  if (index == turn) return {x[1], end_of(encoder_, x[0])};
   if (is_block(index)) {
     const int64_t U = x[0].dim(1);
     if (index == turn + 1) x.push_back(bias(decoder_, U, U));
@@ -318,10 +315,13 @@ NamedTensors T5::outputs(const Batch& batch) {
 }
 
 void T5::encode(const Batch& batch, KvCache& cache) {
-  TensorList x;
-  const int64_t turn = encoder_.block.size() + 1;
-  for (int64_t i = 0; i < turn; ++i) x = stage(i, batch, std::move(x));
-  const Tensor source = end_of(encoder_, x[0]);
+  const Tensor& ids = batch["input_ids"];
+  require_unpacked(*this, batch);
+  require_ids(*this, "input_ids", ids);
+  Tensor x = embed(ids, encoder_);
+  const Tensor by_distance = bias(encoder_, ids.dim(1), ids.dim(1));
+  for (T5Block& block : encoder_.block) x = block.encode(x, by_distance, batch.find("lengths"));
+  const Tensor source = end_of(encoder_, x);
   cache.set_source(batch.find("lengths"));
   for (T5Block& block : decoder_.block) block.keep_source(source, cache);
 }

@@ -118,9 +118,11 @@ class T5 : public Model, public Staged, public EncoderDecoderLm, public HasOutpu
   Tensor loss(const Batch& batch) override { return loss_of_stages(*this, batch); }
   // logits and hidden of the decoder, encoder_hidden [B, T, C].
   NamedTensors outputs(const Batch& batch) override;
-  // The embedding, every block of the encoder; the end of the encoder with the decoder's embedding,
-  // every block of the decoder, the head. Between blocks of the decoder the lists hold its hidden
-  // state, the encoder's and the bias.
+  // The embeddings of both stacks, every block of the encoder; its end, every block of the decoder,
+  // the head. Between blocks of the encoder the lists hold its hidden state, the decoder's
+  // embedding and the bias; between those of the decoder its hidden state, the encoder's and the
+  // bias. So no stage but the first looks up the table, and ranks of a pipeline sum its gradient
+  // alike wherever they cut. The bias is of all heads, the same on all tensor ranks.
   int64_t num_stages() override;
   TensorList stage(int64_t index, const Batch& batch, TensorList x) override;
   bool is_block(int64_t index) override;

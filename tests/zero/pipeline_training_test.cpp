@@ -8,6 +8,7 @@
 #include <cmath>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <set>
 
 #include "autograd/ops/binary.h"
@@ -30,7 +31,17 @@ using testing::HasSubstr;
 
 constexpr int kSteps = 3;
 
-enum class Kind : uint8_t { gpt2, gpt2_untied, unused, llama, neox, chatglm, t5, roberta };
+enum class Kind : uint8_t {
+  gpt2,
+  gpt2_untied,
+  unused,
+  llama,
+  neox,
+  chatglm,
+  t5,
+  t5_untied,
+  roberta
+};
 
 // The first block has a parameter that the loss does not reach.
 struct WithUnused : nn::Gpt2 {
@@ -61,6 +72,11 @@ std::unique_ptr<nn::Model> make(Kind kind) {
       return test::make_mesh_chatglm();
     case Kind::t5:
       return test::make_tiny_model(test::Family::t5);
+    case Kind::t5_untied: {
+      nn::T5Config config = test::tiny_t5_config(0.1);
+      config.tie_word_embeddings = false;
+      return std::make_unique<nn::T5>(config);
+    }
     case Kind::roberta:
       return test::make_tiny_model(test::Family::roberta);
   }
@@ -68,7 +84,7 @@ std::unique_ptr<nn::Model> make(Kind kind) {
 }
 
 nn::Batch batch_of(Kind kind, int64_t index) {
-  if (kind == Kind::t5) return test::make_batch(test::Family::t5, index);
+  if (kind == Kind::t5 || kind == Kind::t5_untied) return test::make_batch(test::Family::t5, index);
   if (kind == Kind::roberta) return test::make_batch(test::Family::roberta, index);
   return test::make_batch(index, 2, 8);
 }
@@ -201,7 +217,8 @@ TEST_P(UntiedPipeline, HasTheBitsOfARunWithoutOne) {
 
 INSTANTIATE_TEST_SUITE_P(Models, UntiedPipeline,
                          testing::Combine(testing::Values(Kind::gpt2_untied, Kind::llama,
-                                                          Kind::neox, Kind::chatglm),
+                                                          Kind::neox, Kind::chatglm,
+                                                          Kind::t5_untied),
                                           testing::Values(Ranks{.pipe = 2}), testing::Values(1)),
                          [](const auto& info) { return testing::PrintToString(info.index); });
 INSTANTIATE_TEST_SUITE_P(Stages, UntiedPipeline,
@@ -345,6 +362,53 @@ TEST(TiedPipelineBits, AreThoseOfEveryLengthAndStage) {
   for (const int stage : {1, 2}) {
     run.stage = stage;
     EXPECT_TRUE(train(run) == first) << stage;
+  }
+}
+
+// T5 embeds the texts of both stacks in its first stage: no other stage but the head has the table,
+// wherever the model is cut.
+TEST(TiedPipelineBits, OfT5_AreThoseOfEveryLengthAndCut) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const int64_t accumulation : {1, 4}) {
+      Way run{.kind = Kind::t5, .accumulation = accumulation, .dtype = dtype};
+      std::optional<Trained> first;
+      for (const int pipe : {2, 3, 4}) {
+        for (const auto partition :
+             {parallel::PipelinePartition::best, parallel::PipelinePartition::uniform}) {
+          for (const auto schedule :
+               {PipelineSchedule::one_forward_one_backward, PipelineSchedule::zero_bubble}) {
+            run.ranks.pipe = pipe;
+            run.change = [&](EngineConfig& config) {
+              config.pipeline.partition = partition;
+              config.pipeline.schedule = schedule;
+            };
+            Trained trained = train(run);
+            if (!first) {
+              first = std::move(trained);
+              continue;
+            }
+            EXPECT_TRUE(trained == *first) << name_of(dtype) << ' ' << accumulation << ' ' << pipe
+                                           << ' ' << name_of(partition) << ' ' << name_of(schedule);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(PipelineBits, OfT5WithAHeadOfItsOwn_AreThoseWithoutOne_WhereverItIsCut) {
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    Way run{.kind = Kind::t5_untied, .dtype = dtype};
+    const Trained plain = train(run);
+    for (const int pipe : {2, 3, 4}) {
+      for (const auto partition :
+           {parallel::PipelinePartition::best, parallel::PipelinePartition::uniform}) {
+        run.ranks.pipe = pipe;
+        run.change = [&](EngineConfig& config) { config.pipeline.partition = partition; };
+        EXPECT_TRUE(train(run) == plain)
+            << name_of(dtype) << ' ' << pipe << ' ' << name_of(partition);
+      }
+    }
   }
 }
 

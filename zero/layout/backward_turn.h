@@ -18,7 +18,8 @@ struct BackwardTurn {
 // True: where gradients of weights are made apart, those of the group are. Layers outside shard
 // units are the first and the last ones of a model, embeddings and heads: nobody waits for the
 // former, and the latter make the gradient of the weight along with that of the input, piece by
-// piece, so as never to have it whole.
-inline bool may_defer(const ShardGroup& group) { return !group.name().empty(); }
+// piece, so as never to have it whole. An embedding that two stages use also gets the bits of a
+// pass that makes all gradients at once: autograd/deferred_gradients.h.
+inline bool may_defer(const ShardGroup& group) { return group.in_unit(); }
 
 }  // namespace zinc::zero

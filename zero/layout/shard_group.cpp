@@ -49,8 +49,8 @@ Range intersect(const Range& a, const Range& b) {
 
 ShardGroup::ShardGroup(int index, std::string name,
                        const std::vector<autograd::Parameter*>& parameters, int world,
-                       int64_t persistence_threshold)
-    : index_(index), name_(std::move(name)), world_(world) {
+                       int64_t persistence_threshold, bool in_unit)
+    : index_(index), name_(std::move(name)), in_unit_(in_unit), world_(world) {
   require(!parameters.empty(), "shard group '", name_, "' has no parameters");
   require(world > 0, "shard group '", name_, "': the world size must be positive, not ", world);
   dtype_ = parameters.front()->dtype();
@@ -167,7 +167,7 @@ ShardGroups make_shard_groups(nn::Module& model, int world, int64_t persistence_
   const auto finish = [&] {
     if (pending.empty()) return;
     groups.emplace_back(static_cast<int>(groups.size()), pending_name, pending, world,
-                        persistence_threshold);
+                        persistence_threshold, pending_unit != nullptr);
     pending.clear();
   };
   for (nn::Parameter* parameter : model.parameters()) {

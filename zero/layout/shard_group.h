@@ -128,11 +128,13 @@ class ShardGroup {
   // `parameters` are in order of declaration and have one dtype. Trained parameters with at most
   // `persistence_threshold` elements are small: see Note [Layout]. Throws InvalidArgument if the
   // dtypes or the block formats differ, or if a trained parameter has a block format.
+  // `in_unit`: the parameters of a shard unit, or false: a run of parameters outside any.
   ShardGroup(int index, std::string name, const std::vector<autograd::Parameter*>& parameters,
-             int world, int64_t persistence_threshold);
+             int world, int64_t persistence_threshold, bool in_unit = true);
 
   int index() const { return index_; }
   const std::string& name() const { return name_; }
+  bool in_unit() const { return in_unit_; }
   DType dtype() const { return dtype_; }
   // The dtype of master weights, optimizer states and gradient sums.
   DType wide_dtype() const { return dtype_ == DType::f64 ? DType::f64 : DType::f32; }
@@ -160,6 +162,7 @@ class ShardGroup {
  private:
   int index_;
   std::string name_;
+  bool in_unit_;
   DType dtype_ = DType::f32;
   std::optional<BlockFormat> block_format_;
   int world_;
