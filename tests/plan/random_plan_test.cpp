@@ -15,12 +15,15 @@
 #include "core/philox.h"
 #include "hub/model.h"
 #include "plan/plan.h"
+#include "tests/core/draw.h"
 #include "tests/files/scratch_folder.h"
 #include "train/checkpoint/save_checkpoint.h"
 #include "train/trainer.h"
 
 namespace zinc::plan {
 namespace random_plan_test {
+
+using test::Draw;
 
 constexpr int64_t kDrawnSeq = 20;
 
@@ -34,38 +37,6 @@ class CountedTokens final : public data::Dataset {
     }
   }
   std::string describe() const override { return "counted tokens"; }
-};
-
-// A value after the other of one seed, each noted by its name.
-class Draw {
- public:
-  explicit Draw(uint64_t seed) : key_(make_random_key(seed, Purpose::test, 0, 0, 0)) {}
-
-  template <class T>
-  T one_of(std::string_view name, std::initializer_list<T> values) {
-    const T value = values.begin()[key_.bits(next_++) % values.size()];
-    note(name, value);
-    return value;
-  }
-  bool flip(std::string_view name) { return one_of(name, {false, true}); }
-  // Of an index in a list whose members have names.
-  template <class T>
-  T named(std::string_view name, std::initializer_list<T> values) {
-    const T value = values.begin()[key_.bits(next_++) % values.size()];
-    words_ += fmt::format(" {}={}", name, data::name_of(value));
-    return value;
-  }
-  const std::string& words() const { return words_; }
-
- private:
-  template <class T>
-  void note(std::string_view name, const T& value) {
-    words_ += fmt::format(" {}={}", name, value);
-  }
-
-  RandomKey key_;
-  uint64_t next_ = 0;
-  std::string words_;
 };
 
 struct DrawnRun {
@@ -84,7 +55,17 @@ struct DrawnRun {
 hub::ModelConfigFile draw_model(Draw& draw, int64_t layers) {
   const int64_t hidden = draw.one_of<int64_t>("hidden", {32, 48, 96});
   const int64_t vocabulary = draw.one_of<int64_t>("vocabulary", {53, 700});
-  if (draw.flip("llama")) {
+  const auto family = draw.one_of<std::string_view>("family", {"gpt2", "llama", "bloom"});
+  if (family == "bloom") {
+    nn::BloomConfig config;
+    config.vocab_size = vocabulary;
+    config.max_positions = 32;
+    config.hidden_size = hidden;
+    config.num_layers = layers;
+    config.num_heads = 4;
+    return {.config = config};
+  }
+  if (family == "llama") {
     nn::LlamaConfig config;
     config.vocab_size = vocabulary;
     config.max_positions = 32;
@@ -252,6 +233,9 @@ DrawnRun draw_run(uint64_t seed) {
   const bool may_fix_slices = engine.determinism == zero::Determinism::world &&
                               run.config.mesh.sequence == 1 && !engine.tensor_sequence_parallel;
   if (may_fix_slices && draw.flip("fixed_slices")) engine.determinism = zero::Determinism::mesh;
+  if (draw.one_of("wire_given", {false, false, true})) {
+    engine.gradient.communication_dtype = draw.named("wire", {DType::f32, DType::bf16, DType::f16});
+  }
   run.steps = draw.one_of<int64_t>("steps", {4, 5});
   run.evaluates = draw.flip("evaluates");
   run.saves = draw.flip("saves");
