@@ -218,23 +218,32 @@ bool is_same_cost(const WorkCost& a, const WorkCost& b) {
 
 std::optional<WorkLog> without_repeat(const WorkLog& log, size_t first, size_t second, size_t end) {
   const std::vector<WorkLog::Entry>& entries = log.entries();
-  if (first == second || second - first != end - second) return std::nullopt;
+  if (first == second) return std::nullopt;
   const Issued before = issued_in(entries, 0, second);
   const Issued period = issued_in(entries, second, end);
-  for (size_t i = second; i < end; ++i) {
-    const WorkLog::Entry& one = entries[i - (second - first)];
-    const WorkLog::Entry& like = entries[i];
-    // What a wait is for may be an entry earlier or later, where memory came from elsewhere.
+  // What a wait of a stream is for may be an entry earlier or later, where memory came from
+  // elsewhere. It is not written down where the stream has waited for more already.
+  const auto skip_waits = [&](size_t i, size_t until) {
+    while (i < until && entries[i].action == WorkLog::Action::wait) ++i;
+    return i;
+  };
+  size_t i = skip_waits(first, second);
+  for (size_t j = skip_waits(second, end); j < end; j = skip_waits(j + 1, end)) {
+    if (i == second) return std::nullopt;
+    const WorkLog::Entry& one = entries[i];
+    const WorkLog::Entry& like = entries[j];
     if (one.action != like.action || one.stream != like.stream || one.source != like.source ||
         one.label != like.label || !is_same_cost(one.cost, like.cost)) {
       return std::nullopt;
     }
+    i = skip_waits(i + 1, second);
   }
+  if (i != second) return std::nullopt;
   WorkLog kept;
-  for (size_t i = 0; i < entries.size(); ++i) {
-    if (i == second) i = end;
-    if (i == entries.size()) break;
-    const WorkLog::Entry& entry = entries[i];
+  for (size_t k = 0; k < entries.size(); ++k) {
+    if (k == second) k = end;
+    if (k == entries.size()) break;
+    const WorkLog::Entry& entry = entries[k];
     const auto source = static_cast<size_t>(entry.source);
     const int64_t gone = entry.count > before[source] ? period[source] : 0;
     switch (entry.action) {

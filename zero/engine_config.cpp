@@ -37,7 +37,15 @@ std::string_view name_of(OffloadStep value) {
 }
 
 std::string_view name_of(GradientOffload value) {
-  return value == GradientOffload::host ? "host" : "nvme";
+  switch (value) {
+    case GradientOffload::device:
+      return "device";
+    case GradientOffload::host:
+      return "host";
+    case GradientOffload::nvme:
+      return "nvme";
+  }
+  return "?";
 }
 
 std::string_view name_of(PassOrder value) {
@@ -95,7 +103,7 @@ void check_pipeline_of(const EngineConfig& config, const Check& check) {
   check(!splits || !config.recompute.is_on(),
         "zinc.pipeline_schedule \"zb-h1\" keeps what recomputation gives up, for the gradients of "
         "weights: leave one out");
-  check((pipeline.interleave == 1 && !splits) || config.gradient_offload == GradientOffload::host,
+  check((pipeline.interleave == 1 && !splits) || config.gradient_offload != GradientOffload::nvme,
         "\"gradient_offload\": \"nvme\" does not go with zinc.pipeline_interleave and "
         "zinc.pipeline_schedule \"zb-h1\" yet");
   check(config.pass_order == PassOrder::horizontal,

@@ -74,10 +74,12 @@ enum class OffloadStep : uint8_t {
   host,       // by the CPU, in place
   device,     // tiles of them travel there and back
 };
-// Where reduced gradients wait for the update of states on NVMe.
+// Where reduced gradients of states off the device are summed over micro-batches and wait for the
+// update.
 enum class GradientOffload : uint8_t {
-  host,
-  nvme,  // and for the next micro-batch: zero/group/swapped_gradients.h
+  device,  // until the step's last micro-batch, then host
+  host,    // zero/group/host_gradients.h
+  nvme,    // states on NVMe only: zero/group/swapped_gradients.h
 };
 // In which order the micro-batches of a step go through the model's layers.
 enum class PassOrder : uint8_t {
@@ -91,7 +93,7 @@ std::string_view name_of(ReduceAlgorithm value);  // "ordered", "native"
 std::string_view name_of(LossReduction value);    // "tokens", "micro_batch"
 std::string_view name_of(OffloadDevice value);    // "none", "cpu", "nvme"
 std::string_view name_of(OffloadStep value);      // "auto", "host", "device"
-std::string_view name_of(GradientOffload value);  // "host", "nvme"
+std::string_view name_of(GradientOffload value);  // "device", "host", "nvme"
 std::string_view name_of(PassOrder value);        // "horizontal", "vertical"
 
 struct GradientConfig {

@@ -14,6 +14,12 @@ bool keeps_whole_sums(const EngineConfig& config) {
          GradientPolicy::choose(config).schedule == ReduceSchedule::boundary;
 }
 
+// Note [Sums in host memory]
+bool makes_sums_in_host(const EngineConfig& config) {
+  return config.gradient_offload == GradientOffload::host && !keeps_whole_sums(config) &&
+         config.batch.accumulation > config.batches_together();
+}
+
 std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config, const StoreInputs& inputs,
                                               std::vector<Slice> slices,
                                               SwappedGradients* swapped) {
@@ -23,6 +29,7 @@ std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config, const 
                                      .replicate = config.zero.stage == 0,
                                      .bucket_numel = config.zero.reduce_bucket_size,
                                      .slices = std::move(slices),
+                                     .adds_in_host = makes_sums_in_host(config),
                                      .swapped = swapped,
                                      .overlap = config.overlap_comm(),
                                      .stays = config.cuda_graph,

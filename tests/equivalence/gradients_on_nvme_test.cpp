@@ -215,7 +215,7 @@ Moved train_two_steps(GradientOffload place, PassOrder order, int64_t accumulati
   return moved;
 }
 
-// Sums leave after every micro-batch and come back for the next, and once for the update.
+// On NVMe sums leave after every micro-batch and come back for the next, and once for the update.
 TEST(GradientsOnNvme, TravelPastThePageCache_AndAreNowhereElse) {
   const offload::SwapFolder folder;
   if (!offload::open_unnamed(folder.path()).is_direct()) GTEST_SKIP() << "no O_DIRECT there";
@@ -232,6 +232,7 @@ TEST(GradientsOnNvme, TravelPastThePageCache_AndAreNowhereElse) {
     const auto train = [&](GradientOffload place) {
       return train_two_steps(place, way.order, way.accumulation, way.dtype);
     };
+    const Moved device = train(GradientOffload::device);
     const Moved host = train(GradientOffload::host);
     const Moved nvme = train(GradientOffload::nvme);
     const int64_t sums = nvme.trained * way.bytes;
@@ -248,11 +249,17 @@ TEST(GradientsOnNvme, TravelPastThePageCache_AndAreNowhereElse) {
     // Two buffers of a tile out, two back where sums come back, and one beside each of states.
     const int64_t buffers = (way.times > 1 ? 4 : 2) + 3;
     EXPECT_EQ(nvme.memory.at(Tier::pinned_host, Label::staging).peak -
-                  host.memory.at(Tier::pinned_host, Label::staging).peak,
+                  device.memory.at(Tier::pinned_host, Label::staging).peak,
               buffers * 4096 * way.bytes);
+    EXPECT_EQ(device.memory.at(Tier::pinned_host, Label::gradients).peak, sums);
     if (way.times > 1) {
-      EXPECT_GE(host.device_between, sums);
+      EXPECT_GE(device.device_between, sums);
+      EXPECT_LT(host.device_between, sums / 2);
       EXPECT_LT(nvme.device_between, sums / 2);
+      EXPECT_GT(host.memory.at(Tier::pinned_host, Label::staging).peak,
+                device.memory.at(Tier::pinned_host, Label::staging).peak);
+    } else {
+      EXPECT_EQ(host.memory.at(Tier::pinned_host).peak, device.memory.at(Tier::pinned_host).peak);
     }
   }
 }

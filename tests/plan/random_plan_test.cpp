@@ -157,6 +157,8 @@ void draw_passes(Draw& draw, int world, zero::EngineConfig& engine) {
   if (engine.zero.offload_optimizer.device == OffloadDevice::nvme && !partial_sums &&
       draw.flip("gradients_on_nvme")) {
     engine.gradient_offload = zero::GradientOffload::nvme;
+  } else if (draw.one_of("sums_on_device", {false, false, true})) {
+    engine.gradient_offload = zero::GradientOffload::device;
   }
   zero::RecomputeConfig& recompute = engine.recompute;
   recompute.every_blocks = draw.one_of<int64_t>("recompute", {0, 1, 2});

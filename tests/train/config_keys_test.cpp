@@ -114,7 +114,8 @@ std::vector<Need> needs() {
       {"zinc.resident_memory", "zero_optimization.stage", 3},
       {"zinc.resident_memory", "zero_optimization.stage3_param_persistence_threshold", 0},
       {"zinc.resident_memory", "gradient_accumulation_steps", 3},
-      {"zinc.gradient_offload", "zero_optimization.stage", 1},
+      {"zinc.gradient_offload", "gradient_accumulation_steps", 3},
+      {"zinc.gradient_offload", "zero_optimization.stage", 2},
       {"zinc.gradient_offload", "zero_optimization.offload_optimizer.device", "nvme"},
       {"zinc.gradient_offload", "zero_optimization.offload_optimizer.nvme_path", "/d"},
   };

@@ -110,10 +110,10 @@ Rows placement_rows() {
             "with offload_optimizer to the cpu, which of them updates; auto: what the hardware "
             "file makes faster (docs/offload.md)"),
       works("gradient_offload",
-            one_of({GradientOffload::host, GradientOffload::nvme}, &Config::engine,
-                   &EngineConfig::gradient_offload),
-            "with offload_optimizer to nvme, where reduced gradients wait for the update, and "
-            "for the next micro-batch (docs/offload.md)"),
+            one_of({GradientOffload::device, GradientOffload::host, GradientOffload::nvme},
+                   &Config::engine, &EngineConfig::gradient_offload),
+            "with offload_optimizer, where reduced gradients are summed over micro-batches and "
+            "wait for the update; nvme: of states there (docs/offload.md)"),
       works("recompute_every_blocks",
             at(&Config::engine, &EngineConfig::recompute, &RecomputeConfig::every_blocks),
             at_least(0), "blocks", "per saved input; 0: keeps activations"),

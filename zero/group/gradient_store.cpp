@@ -1,5 +1,6 @@
 #include "zero/group/gradient_store.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "core/error.h"
@@ -34,6 +35,35 @@ GradientStore::GradientStore(const ShardGroups& groups, comm::Communicator& comm
     states_[group].in_step.assign(group.placements().size(), false);
     states_[group].micro_steps.resize(1);
   }
+  make_host_gradients();
+}
+
+void GradientStore::make_host_gradients() {
+  int64_t away = 0;
+  int64_t most_added = 0;
+  for (const ShardGroup& group : groups_) {
+    away += numel(group, false);
+    if (may_add_in_host(group)) most_added = std::max(most_added, numel(group, false));
+  }
+  if (away == 0 || options_.swapped != nullptr) return;
+  host_.emplace(groups_, context_,
+                HostGradientsOptions{.slices = options_.slices,
+                                     .dtype = options_.policy.kept,
+                                     .tree = options_.policy.tree_over_micro_batches,
+                                     .added = added_dtype(),
+                                     .most_added = most_added});
+}
+
+bool GradientStore::may_add_in_host(const ShardGroup& group) const {
+  return options_.adds_in_host && numel(group, false) > 0 && numel(group, true) == 0;
+}
+
+DType GradientStore::added_dtype() const {
+  const GradientPolicy& policy = options_.policy;
+  const bool is_whole_sum = communicator_.size() == 1;
+  const bool is_rounded = policy.kept != policy.wire && policy.kept != DType::f32;
+  if (is_whole_sum || is_rounded || policy.wire == DType::f64) return policy.wire;
+  return DType::f32;
 }
 
 bool GradientStore::has_turn(const ShardGroup& group) const {
@@ -43,8 +73,9 @@ bool GradientStore::has_turn(const ShardGroup& group) const {
 void GradientStore::begin_micro_steps(int64_t index, int64_t together, int64_t count,
                                       const BackwardTurn& turn) {
   bug_check(together == 1 || !keeps_written(), "sums kept over micro-batches are made one by one");
-  // Buffers that stay are written again now.
-  while (options_.stays && !in_flight_.empty()) retire_oldest();
+  // Buffers that stay are written again now. Others are from before a forward pass, and would only
+  // lie beside those of this backward pass; in a pipeline none may have come between.
+  while ((options_.stays || options_.turns.empty()) && !in_flight_.empty()) retire_oldest();
   begin_ = index;
   count_ = count;
   current_ = 0;
@@ -60,6 +91,7 @@ void GradientStore::begin_micro_steps(int64_t index, int64_t together, int64_t c
     if (index == 0) state.in_step.assign(state.in_step.size(), false);
   }
   if (options_.swapped != nullptr) options_.swapped->begin(index == 0);
+  if (host_) host_->begin();
 }
 
 autograd::GradientTarget GradientStore::target(ParameterIndex parameter) {
@@ -114,14 +146,11 @@ void GradientStore::reduce(int index, int64_t i) {
   current_ = static_cast<size_t>(i);
   GroupState& state = states_[group];
   if (!now(state).complete) complete(group);
-  if (options_.whole) {
-    reduce_whole(group, state);
-  } else {
-    reduce_to_shards(group, state);
-  }
+  const comm::Work reduced =
+      options_.whole ? reduce_whole(group, state) : reduce_to_shards(group, state);
   trace_memory(context_);
   end_reduction();
-  if (!options_.overlap) state.work.wait_on(context_.compute());
+  if (!options_.overlap) reduced.wait_on(context_.compute());
   current_ = entered;
 }
 
@@ -144,7 +173,7 @@ void GradientStore::resume(const GradientProgress& progress) {
 
 void GradientStore::discard() {
   discard_all_but_host();
-  for (GroupState& state : states_) state.host.reset();
+  for (const ShardGroup& group : groups_) discard_host(group.index());
 }
 
 void GradientStore::discard_all_but_host() {
@@ -224,30 +253,33 @@ StreamRef GradientStore::begin_reduction() {
 
 void GradientStore::end_reduction() { clock_.end_reduction(context_.stream(StreamRole::reduce)); }
 
-void GradientStore::reduce_whole(const ShardGroup& group, GroupState& state) {
+comm::Work GradientStore::reduce_whole(const ShardGroup& group, GroupState& state) {
   const StreamRef stream = begin_reduction();
   const GradientPolicy& policy = options_.policy;
   const int64_t back = options_.replicate ? sent_bytes(group, policy.kept) : 0;
   const TraceSpan span(context_.trace(), TraceKind::reduce, stream, group.name(),
                        sent_bytes(group, policy.wire) + back);
   const View values = whole(sums(state), policy.kept);
-  if (options_.replicate) {
-    state.work = collectives_.all_reduce(values, stream);
-    return;
-  }
+  if (options_.replicate) return state.work = collectives_.all_reduce(values, stream);
   for (const Segment& segment : group.segments()) {
     if (!is_trained(segment.kind)) continue;
     state.work = collectives_.reduce_scatter(values.narrow(0, segment.offset, segment.size),
                                              shard_of(state, segment), false, stream);
   }
+  comm::Work reduced = state.work;
   if (numel(group, false) > 0) send_off(group, state);
+  return reduced;
 }
 
-void GradientStore::reduce_to_shards(const ShardGroup& group, GroupState& state) {
+comm::Work GradientStore::reduce_to_shards(const ShardGroup& group, GroupState& state) {
   const GradientPolicy& policy = options_.policy;
-  const bool tree = policy.tree_over_micro_batches;
-  const bool returns = !state.kept && !tree && !is_first();
-  if (!state.kept) state.kept = take(group.trained_numel() / communicator_.size(), policy.kept);
+  const bool in_host = adds_in_host(group);
+  const bool tree = policy.tree_over_micro_batches && !in_host;
+  const bool returns = !state.kept && !tree && !in_host && !is_first();
+  if (!state.kept) {
+    state.dtype = in_host ? added_dtype() : policy.kept;
+    state.kept = take(group.trained_numel() / communicator_.size(), state.dtype);
+  }
   const StreamRef stream = begin_reduction();
   if (returns) {
     bug_check(options_.swapped != nullptr, "the sums of group ", group.name(), " are not there");
@@ -256,21 +288,23 @@ void GradientStore::reduce_to_shards(const ShardGroup& group, GroupState& state)
   const TraceSpan span(context_.trace(), TraceKind::reduce, stream, group.name(),
                        sent_bytes(group, policy.wire));
   const View written = whole(now(state).written, policy.written);
+  const bool accumulates = !tree && !in_host && !is_first();
   for (const Segment& segment : group.segments()) {
     if (!is_trained(segment.kind)) continue;
-    state.work =
-        collectives_.reduce_scatter(written.narrow(0, segment.offset, segment.size),
-                                    shard_of(state, segment), !tree && !is_first(), stream);
+    state.work = collectives_.reduce_scatter(written.narrow(0, segment.offset, segment.size),
+                                             shard_of(state, segment), accumulates, stream);
   }
   in_flight_.emplace_back(state.work,
                           options_.stays ? Block() : std::exchange(now(state).written, Block()));
   if (tree) add_to_tree(state, stream);
-  if (numel(group, false) > 0 && leaves_now()) {
-    send_off(group, state);
+  comm::Work reduced = state.work;
+  if (numel(group, false) > 0 && (in_host || leaves_now())) {
+    comm::Work left(send_off(group, state));
     const bool stays = numel(group, true) > 0;
-    in_flight_.emplace_back(state.work, stays ? Block() : std::exchange(state.kept, Block()));
+    in_flight_.emplace_back(std::move(left), stays ? Block() : std::exchange(state.kept, Block()));
   }
   while (in_flight_.size() > kMaxReductionsInFlight) retire_oldest();
+  return reduced;
 }
 
 void GradientStore::add_to_tree(GroupState& state, StreamRef stream) {
@@ -305,10 +339,10 @@ void GradientStore::finish() {
   if (options_.replicate && !options_.whole) {
     for (const ShardGroup& group : groups_) gather(group);
   }
-  if (!options_.replicate && !options_.whole) return;  // the compute stream has waited
   for (const ShardGroup& group : groups_) {
     GroupState& state = states_[group];
     state.work.wait_on(context_.compute());
+    if (!options_.whole) continue;
     if (numel(group, false) > 0 && numel(group, true) == 0) sums(state).reset();
   }
 }
@@ -332,12 +366,7 @@ void GradientStore::gather(const ShardGroup& group) {
 ConstView GradientStore::gradient(const Slice& slice) {
   if (slice.tier == Tier::device) return on_device(slice);
   if (options_.swapped != nullptr) return options_.swapped->read(groups_[slice.group], slice.range);
-  const Block& host = states_[slice.group].host;
-  bug_check(static_cast<bool>(host), "the gradient of group ", slice.group, " is not there");
-  return ConstView(host.data(), options_.policy.kept,
-                   Shape{host.bytes() / size_of(options_.policy.kept)}, context_.device(),
-                   Tier::pinned_host)
-      .narrow(0, slice.place, slice.range.size());
+  return host_->read(slice);
 }
 
 View GradientStore::on_device(const Slice& slice) {
@@ -355,7 +384,7 @@ View GradientStore::shard_of(GroupState& state, const Segment& segment) {
   const Range shard = own(segment);
   if (options_.whole) return part(sums(state), options_.policy.kept, shard);
   const int64_t begin = segment.offset / communicator_.size();
-  return part(state.kept, options_.policy.kept, {begin, begin + shard.size()});
+  return part(state.kept, state.dtype, {begin, begin + shard.size()});
 }
 
 View GradientStore::shard_part(const ShardGroup& group, SegmentKind kind, Range range) {
@@ -373,42 +402,32 @@ int64_t GradientStore::numel(const ShardGroup& group, bool on_device) const {
   return numel;
 }
 
-void GradientStore::send_off(const ShardGroup& group, GroupState& state) {
+Event GradientStore::send_off(const ShardGroup& group, GroupState& state) {
   if (options_.swapped != nullptr) {
-    send_to_swap(group, state);
-  } else {
-    send_to_host(group, state);
+    const Event left = send_to_swap(group);
+    state.work = comm::Work(left);
+    return left;
   }
+  const bool adds = adds_in_host(group);
+  const Event left =
+      host_->send(group.index(),
+                  [&](const Slice& slice) { return shard_part(group, slice.segment, slice.range); },
+                  {.is_first = !adds || is_first(), .is_last = !adds || is_last()});
+  state.work = comm::Work(host_->arrived(group.index()));
+  return left;
 }
 
 SwappedGradients::OnDevice GradientStore::tile_of(const ShardGroup& group) {
   return [this, &group](const Tile& tile) { return shard_part(group, tile.segment, tile.range); };
 }
 
-void GradientStore::send_to_swap(const ShardGroup& group, GroupState& state) {
+Event GradientStore::send_to_swap(const ShardGroup& group) {
   for (const Slice& slice : options_.slices) {
     if (!is_last() || !on_sums_ || slice.group != group.index()) continue;
     on_sums_(slice, shard_part(group, slice.segment, slice.range),
              context_.stream(StreamRole::reduce));
   }
-  state.work = comm::Work(options_.swapped->send(group.index(), tile_of(group)));
-}
-
-void GradientStore::send_to_host(const ShardGroup& group, GroupState& state) {
-  const DType dtype = options_.policy.kept;
-  const int64_t away = numel(group, false);
-  state.host = context_.allocate(away * size_of(dtype), Label::gradients, Tier::pinned_host);
-  const StreamRef stream = context_.stream(StreamRole::copy_out);
-  // The block may be memory that work on the compute stream still uses.
-  order(context_.compute(), stream);
-  order(context_.stream(StreamRole::reduce), stream);
-  const View host(state.host.data(), dtype, Shape{away}, context_.device(), Tier::pinned_host);
-  for (const Slice& slice : options_.slices) {
-    if (slice.group != group.index() || slice.tier == Tier::device) continue;
-    transfer(shard_part(group, slice.segment, slice.range),
-             host.narrow(0, slice.place, slice.range.size()), stream);
-  }
-  state.work = comm::Work(stream->record());
+  return options_.swapped->send(group.index(), tile_of(group));
 }
 
 }  // namespace zinc::zero

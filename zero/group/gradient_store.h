@@ -10,11 +10,15 @@
 //   whole     on every rank, of all elements      once per step                0, 1
 //   sharded   of this rank's shards: one running  in every micro-batch         2, 3, and all stages
 //             sum, or the partial sums of a tree                               that reduce so often
+//
+// Sharded sums are made where they live: on the device, or for states off the device in host memory
+// (Note [Sums in host memory]). Whole sums are made on the device; the reduced ones leave it.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -24,6 +28,7 @@
 #include "core/context.h"
 #include "core/phase_clock.h"
 #include "zero/group/gradient_policy.h"
+#include "zero/group/host_gradients.h"
 #include "zero/group/swapped_gradients.h"
 #include "zero/layout/backward_turn.h"
 #include "zero/layout/shard_group.h"
@@ -56,6 +61,9 @@ struct GradientStoreOptions {
   // copy-out stream as soon as they are complete. If no sums of a group stay on the device, the
   // group's device memory is freed. Unused with `replicate`.
   std::vector<Slice> slices;
+  // True: sharded sums over micro-batches are made in host memory, of groups whose slices are all
+  // off the device. Unused with `swapped`.
+  bool adds_in_host = false;
   // Null: sums off the device are in host memory. Otherwise all sums go to this store, and come
   // back for the next micro-batches: Note [Gradients on NVMe].
   SwappedGradients* swapped = nullptr;
@@ -119,7 +127,9 @@ class GradientStore {
   // For a step that still reads the sums in host memory or swap space: frees the rest.
   // discard_host() then frees the sums of one group in host memory.
   void discard_all_but_host();
-  void discard_host(int group) { states_[group].host.reset(); }
+  void discard_host(int group) {
+    if (host_) host_->discard(group);
+  }
 
   // For sums that go to swap space: the store calls `sums` for each slice of the step's sums while
   // it is on the device. `sums` gets them as work on `stream` leaves them.
@@ -143,13 +153,13 @@ class GradientStore {
   };
   struct GroupState {
     std::vector<MicroStep> micro_steps;  // those that run side by side
-    // policy.kept: whole sums, in the layout of the arena; or this rank's shards of the trained
-    // segments, one after the other.
+    // Whole sums, in the layout of the arena; or this rank's shards of the trained segments, one
+    // after the other.
     Block kept;
+    DType dtype = DType::f32;   // of kept: policy.kept, or added_dtype() on the way to host memory
     std::vector<Subtree> tree;  // left to right
-    Block host;  // policy.kept, in host memory: the step's sums that are off the device
     std::vector<bool> in_step;  // GradientProgress::Group
-    comm::Work work;
+    comm::Work work;            // behind it the group's sums are where they live
   };
 
   // True: one `written` collects all micro-batches of a step, and backward adds to it. Such
@@ -166,6 +176,15 @@ class GradientStore {
   bool leaves_now() const {
     return options_.swapped != nullptr ? current_ + 1 == together_ : is_last();
   }
+  // True if all slices of the group are off the device, and its sums are made in host memory.
+  bool may_add_in_host(const ShardGroup& group) const;
+  // True if this micro-step's shard is added there.
+  bool adds_in_host(const ShardGroup& group) const {
+    return together_ == 1 && count_ > 1 && may_add_in_host(group);
+  }
+  // Of a shard on its way there. A sum over ranks is rounded no earlier than on the device.
+  DType added_dtype() const;
+  void make_host_gradients();
   bool has_turn(const ShardGroup& group) const;
   // Elements that this rank updates of the group, on the device or off it.
   int64_t numel(const ShardGroup& group, bool on_device) const;
@@ -191,9 +210,9 @@ class GradientStore {
   // clock counts the stream's time until end_reduction().
   StreamRef begin_reduction();
   void end_reduction();
-  // Issue the sum of the group's gradients in this micro-step over the ranks.
-  void reduce_whole(const ShardGroup& group, GroupState& state);
-  void reduce_to_shards(const ShardGroup& group, GroupState& state);
+  // Issue the sum of the group's gradients in this micro-step over the ranks. Return that work.
+  comm::Work reduce_whole(const ShardGroup& group, GroupState& state);
+  comm::Work reduce_to_shards(const ShardGroup& group, GroupState& state);
   // `kept` holds this micro-step's sum over the ranks. Two neighbouring subtrees of equal size are
   // merged. After the last micro-step the remaining subtrees are merged from the smallest up.
   void add_to_tree(GroupState& state, StreamRef stream);
@@ -203,11 +222,10 @@ class GradientStore {
   void gather(const ShardGroup& group);
 
   // Issues the copies of the sums that leave the device, behind the work on the reduce stream.
-  // state.work becomes the copies. To host memory: to state.host, the slices that leave. To swap
-  // space: all of the shards.
-  void send_off(const ShardGroup& group, GroupState& state);
-  void send_to_host(const ShardGroup& group, GroupState& state);
-  void send_to_swap(const ShardGroup& group, GroupState& state);
+  // To host memory: the slices that leave. To swap space: all of the shards. Returns the event
+  // behind the copies.
+  Event send_off(const ShardGroup& group, GroupState& state);
+  Event send_to_swap(const ShardGroup& group);
   SwappedGradients::OnDevice tile_of(const ShardGroup& group);
 
   const ShardGroups& groups_;
@@ -217,6 +235,7 @@ class GradientStore {
   const GradientStoreOptions options_;
   comm::BucketedCollectives collectives_;
   Sums on_sums_;
+  std::optional<HostGradients> host_;  // of slices in host memory, if there are any
   ByGroup<GroupState> states_;
   // Reductions under way, and the buffers that they read.
   std::deque<std::pair<comm::Work, Block>> in_flight_;

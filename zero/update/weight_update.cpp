@@ -195,7 +195,8 @@ void WeightUpdate::update_all() {
 
 void WeightUpdate::update(int group) {
   guarded([&] {
-    if (!is_under_way_) return;
+    // A later forward pass of the step runs the same ops. The group may have new gradients then.
+    if (!is_under_way_ || places_[group] < next_publish_) return;
     if (swapped_ != nullptr) return swapped_->update(group);
     ready_.push_back(group);
     issue_ready();
