@@ -82,7 +82,7 @@ TEST(Pages, AreThoseOfDocsAndEveryReadme) {
   const std::filesystem::path root =
       std::filesystem::temp_directory_path() / ("pages-" + std::to_string(::getpid()));
   for (const char* path : {"README.md", "docs/a.md", "docs/a.txt", "core/README.md", "core/a.md",
-                           "train/data/README.md", "build/README.md"}) {
+                           "data/examples/README.md", "build/README.md"}) {
     std::filesystem::create_directories((root / path).parent_path());
     std::ofstream(root / path) << "# A\n";
   }
@@ -90,7 +90,7 @@ TEST(Pages, AreThoseOfDocsAndEveryReadme) {
   for (const Page& page : load_pages(root)) found.push_back(page.path);
   std::filesystem::remove_all(root);
   EXPECT_THAT(found,
-              ElementsAre("README.md", "core/README.md", "docs/a.md", "train/data/README.md"));
+              ElementsAre("README.md", "core/README.md", "data/examples/README.md", "docs/a.md"));
 }
 
 }  // namespace page_rules_test
