@@ -81,6 +81,14 @@ elseif(ZINC_HAVE_CUDA)
   endif()
 endif()
 
+include(Embed)
+set(ZINC_PAGES_train "")
+zinc_embed(ZINC_PAGES_train train/plot/page.h zinc::train page_html train/plot/page.html page_style train/plot/page.css
+           page_script train/plot/page.js)
+set(ZINC_PAGES_plan "")
+zinc_embed(ZINC_PAGES_plan plan/program_page.h zinc::plan program_page_html plan/program_page.html
+           program_page_script plan/program_page.js)
+
 foreach(layer IN LISTS ZINC_LAYERS)
   file(GLOB_RECURSE candidates CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/${layer}/*.cpp"
        "${PROJECT_SOURCE_DIR}/${layer}/*.cu")
@@ -89,6 +97,7 @@ foreach(layer IN LISTS ZINC_LAYERS)
   if(layer STREQUAL "core")
     list(APPEND sources ${ZINC_BUILD_INFO_SOURCES} ${ZINC_EMULATOR_SOURCES})
   endif()
+  list(APPEND sources ${ZINC_PAGES_${layer}})
   set(kind STATIC)
   set(scope PUBLIC)
   if(NOT sources)

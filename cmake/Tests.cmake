@@ -286,6 +286,8 @@ add_test(NAME structure.run_script COMMAND sh
                                            "${PROJECT_SOURCE_DIR}/tests/structure/run_script_test.sh")
 add_test(NAME structure.link_lines COMMAND sh "${PROJECT_SOURCE_DIR}/tests/structure/link_lines_test.sh"
                                            "${PROJECT_BINARY_DIR}")
+add_test(NAME structure.page_scripts
+         COMMAND sh "${PROJECT_SOURCE_DIR}/tests/structure/page_scripts_test.sh" "${PROJECT_SOURCE_DIR}")
 add_test(NAME structure.gpu_check
          COMMAND sh "${PROJECT_SOURCE_DIR}/tests/structure/gpu_check_test.sh" "${PROJECT_SOURCE_DIR}")
 add_test(NAME structure.kernel_resources
@@ -299,5 +301,7 @@ add_test(NAME structure.quick COMMAND bash "${PROJECT_SOURCE_DIR}/tests/structur
                                       "${PROJECT_SOURCE_DIR}")
 set_tests_properties(
   structure.source_selection structure.run_script structure.gpu_check structure.kernel_resources
-  structure.ci_suites structure.ci_reach structure.quick structure.link_lines PROPERTIES LABELS cpu TIMEOUT 240)
-set_tests_properties(structure.ci_suites structure.ci_reach structure.quick structure.link_lines PROPERTIES SKIP_RETURN_CODE 77)
+  structure.ci_suites structure.ci_reach structure.quick structure.link_lines
+  structure.page_scripts PROPERTIES LABELS cpu TIMEOUT 240)
+set_tests_properties(structure.ci_suites structure.ci_reach structure.quick
+                     structure.link_lines structure.page_scripts PROPERTIES SKIP_RETURN_CODE 77)

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "core/error.h"
+#include "files/fill_marks.h"
 #include "files/json/writer.h"
 #include "plan/program_page.h"
 
@@ -407,7 +408,9 @@ std::string html_of(const PlannedProgram& program, std::string_view name,
     json.begin_object().member("name", other.name).member("program", *other.program).end_object();
   }
   json.end_array().end_object();
-  return str(program_page_head(), files::json::without_markup(json.take()), program_page_tail());
+  return files::fill_marks(
+      program_page_html(),
+      {{"@data@", files::json::without_markup(json.take())}, {"@script@", program_page_script()}});
 }
 
 namespace {

@@ -1,5 +1,4 @@
-// plan/program_page.h: the page of a step program without its data (planned_program.h,
-// html_of).
+// plan/program_page.h: the page of a step program without its data (planned_program.h, html_of).
 //
 // The data are JSON, {"programs": [{"name", "program"}, ...]}: one or two programs as json_of()
 // writes them. The address of the page says what is seen:
@@ -14,7 +13,7 @@
 
 namespace zinc::plan {
 
-std::string_view program_page_head();
-std::string_view program_page_tail();
+std::string_view program_page_html();    // program_page.html, with the marks @data@ and @script@
+std::string_view program_page_script();  // program_page.js
 
 }  // namespace zinc::plan

@@ -1,6 +1,6 @@
 #include "train/plot/page.h"
 
-#include "core/error.h"
+#include "files/fill_marks.h"
 #include "files/json/writer.h"
 
 namespace zinc::train {
@@ -44,15 +44,9 @@ std::string plot_data(const std::vector<const RunSeries*>& runs, const PageOptio
 }
 
 std::string plot_page(const std::vector<const RunSeries*>& runs, const PageOptions& options) {
-  return str(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-      "style-src 'unsafe-inline'; script-src 'unsafe-inline'; frame-src 'self' file:\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<title>zinc plot</title>\n<style>\n",
-      page_style(), "</style></head>\n<body>\n<script id=\"data\" type=\"application/json\">",
-      plot_data(runs, options), "</script>\n<script>\n", page_script(),
-      "</script>\n</body></html>\n");
+  return files::fill_marks(page_html(), {{"@style@", page_style()},
+                                         {"@data@", plot_data(runs, options)},
+                                         {"@script@", page_script()}});
 }
 
 }  // namespace zinc::train

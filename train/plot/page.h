@@ -24,8 +24,8 @@ std::string plot_page(const std::vector<const RunSeries*>& runs, const PageOptio
 // The data alone. No '<' and no '&' is in it.
 std::string plot_data(const std::vector<const RunSeries*>& runs, const PageOptions& options = {});
 
-// Style and script of the page: page_script.cpp.
-std::string_view page_style();
-std::string_view page_script();
+std::string_view page_html();    // page.html, with the marks @style@, @data@ and @script@
+std::string_view page_style();   // page.css
+std::string_view page_script();  // page.js
 
 }  // namespace zinc::train

@@ -1,0 +1,17 @@
+// files/fill_marks.h: texts with places to fill, as the pages that cmake/Embed.cmake embeds.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace zinc::files {
+
+// `text` with each mark, as "@data@", replaced by what stands beside it. Marks stand in `text` in
+// the order given, each once; what is filled in is not searched for marks. A missing mark is an
+// InternalError.
+std::string fill_marks(std::string_view text,
+                       const std::vector<std::pair<std::string_view, std::string_view>>& marks);
+
+}  // namespace zinc::files
