@@ -17,36 +17,51 @@ VerticalPasses::VerticalPasses(nn::Model& model, uint64_t step,
   }
 }
 
-void VerticalPasses::forward(const Enter& enter) {
+void VerticalPasses::run(size_t segment, Pass& pass) {
   RandomState& random = Context::current().random();
-  for (const nn::StageSegment& segment : segments_) {
+  pass.marks.push_back(autograd::last_recorded());
+  random.restore(pass.random);
+  const autograd::ExpectedLossGradient expected(pass.of.seed);
+  pass.x = nn::run_segment(model_, segments_[segment], *pass.of.batch, std::move(pass.x));
+  pass.random = random.snapshot();
+}
+
+void VerticalPasses::forward(const Enter& enter) {
+  for (size_t segment = 0; segment + 1 < segments_.size(); ++segment) {
     for (size_t i = 0; i < passes_.size(); ++i) {
-      Pass& pass = passes_[i];
       enter(static_cast<int64_t>(i));
-      pass.marks.push_back(autograd::last_recorded());
-      random.restore(pass.random);
-      const autograd::ExpectedLossGradient expected(pass.of.seed);
-      pass.x = nn::run_segment(model_, segment, *pass.of.batch, std::move(pass.x));
-      pass.random = random.snapshot();
+      run(segment, passes_[i]);
     }
   }
 }
 
 std::vector<BatchLoss> VerticalPasses::losses() const {
-  for (const Pass& pass : passes_) nn::detail::require_loss(pass.x);
   std::vector<BatchLoss> losses;
   for (const Pass& pass : passes_) losses.push_back({pass.x[0], pass.of.batch->num_targets});
   return losses;
 }
 
-void VerticalPasses::backward(const Enter& enter) {
+void VerticalPasses::backward(const Enter& enter, const Around& around,
+                              const std::function<void()>& ahead_of_last) {
   std::vector<autograd::BackwardInParts> parts;
-  for (const Pass& pass : passes_) parts.emplace_back(pass.x[0], pass.of.seed);
   for (size_t segment = segments_.size(); segment-- > 0;) {
     for (size_t i = 0; i < passes_.size(); ++i) {
+      Pass& pass = passes_[i];
       enter(static_cast<int64_t>(i));
-      const int64_t mark = segment == 0 ? 0 : passes_[i].marks[segment];
-      parts[i].run_back_to(mark);
+      if (segment + 1 == segments_.size()) {
+        const auto to_loss = [&] {
+          run(segment, pass);
+          nn::detail::require_loss(pass.x);
+        };
+        if (around) {
+          around(static_cast<int64_t>(i), to_loss);
+        } else {
+          to_loss();
+        }
+        if (ahead_of_last && i + 1 == passes_.size()) ahead_of_last();
+        parts.emplace_back(pass.x[0], pass.of.seed);
+      }
+      parts[i].run_back_to(segment == 0 ? 0 : pass.marks[segment]);
     }
   }
 }

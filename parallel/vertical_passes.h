@@ -4,6 +4,9 @@
 //
 // - Each micro-batch has the graph and the random numbers that it has alone. Within a stage
 //   micro-batches follow each other in ascending order, so sums over micro-batches keep their bits.
+// - The last segment makes the loss. Its forward pass is a part of backward(): a micro-batch goes
+//   back through it before the next one goes forward. A head makes the gradient of its weight with
+//   the loss, so that there is one such gradient at a time, not one per micro-batch.
 // - Memory: between stages one activation of each micro-batch, and what the graphs save: with
 //   recomputation the inputs of the model's segments.
 #pragma once
@@ -40,9 +43,15 @@ class VerticalPasses {
   // `model`, which is Staged, and the batches must outlive this.
   VerticalPasses(nn::Model& model, uint64_t step, const std::vector<SideBySide>& micro_batches);
 
+  // All segments but the last.
   void forward(const Enter& enter);
-  void backward(const Enter& enter);  // after forward(), once
-  // After forward().
+  // What surrounds the forward pass of micro-batch i through the last segment, which is `work`.
+  using Around = std::function<void(int64_t i, const std::function<void()>& work)>;
+  // After forward(), once. `ahead_of_last`: called when all losses() are there, before the last
+  // micro-batch goes back.
+  void backward(const Enter& enter, const Around& around = {},
+                const std::function<void()>& ahead_of_last = {});
+  // After backward(), and in ahead_of_last().
   std::vector<BatchLoss> losses() const;
 
  private:
@@ -52,6 +61,8 @@ class VerticalPasses {
     RandomState::Snapshot random;
     std::vector<int64_t> marks;  // by segment: autograd::last_recorded() before it
   };
+
+  void run(size_t segment, Pass& pass);
 
   nn::Staged& model_;
   const std::vector<nn::StageSegment> segments_;

@@ -183,7 +183,8 @@ StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, 
       .reduces_every = !keeps_whole_sums(config),
       // Where a dynamic model gathers in backward, nothing else keeps the order of
       // the ranks' collectives.
-      .reduces_after_backward = (dynamic_model && zero.stage == 3) || config.cuda_graph};
+      .reduces_after_backward = (dynamic_model && zero.stage == 3) || config.cuda_graph,
+      .losses_in_backward = config.batches_together() > 1};
   // Of several parts none has all groups in its first forward pass.
   if (config.pipeline.interleave == 1 && updates_beside_passes(config, device, dynamic_model)) {
     policy.update = config.pipeline.ranks == 1 && may_update_during_backward(config, groups)

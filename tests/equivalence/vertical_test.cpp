@@ -133,6 +133,29 @@ TEST(Vertical, ParametersTravelOncePerStep) {
   EXPECT_GE(read_per_step(PassOrder::horizontal, 4), 3 * one);
 }
 
+// A head makes the gradient of its weight with the loss. There is one at a time.
+TEST(Vertical, GradientsOfAHead_AreNotKeptPerMicroBatch) {
+  const auto peak = [](int64_t accumulation) {
+    int64_t bytes = 0;
+    comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      nn::LlamaConfig shape = tiny_llama_config();
+      shape.vocab_size = 3000;
+      nn::Llama model(shape);
+      EngineConfig config = training_config(accumulation, DType::bf16, ReduceSchedule::micro_step);
+      config.zero.stage = 2;
+      config.pass_order = PassOrder::vertical;
+      Engine engine(model, config, world);
+      std::vector<nn::Batch> batches;
+      for (int64_t i = 0; i < accumulation; ++i) batches.push_back(make_batch(i));
+      engine.run_passes(batches);
+      engine.step();
+      bytes = world.context().allocator().report().at(Tier::device, Label::gradients).peak;
+    });
+    return bytes;
+  };
+  EXPECT_EQ(peak(6), peak(3));
+}
+
 TEST(Vertical, OneMicroBatchAtATimeIsAnError) {
   comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     EngineConfig config = config_of({1, 2, DType::f32, ReduceSchedule::micro_step});

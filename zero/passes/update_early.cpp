@@ -23,14 +23,20 @@ ByGroup<size_t> last_needs(const Phase& backward, size_t num_groups) {
   return last;
 }
 
-void update_in(Phase& backward, const std::vector<Op>& updates, size_t num_groups) {
-  backward.front().after.push_back({OpKind::decide});
+// `early`: the losses are known before the backward pass begins. Otherwise they are by the time of
+// the first update.
+void update_in(Phase& backward, const std::vector<Op>& updates, size_t num_groups, bool early) {
   const ByGroup<size_t> last = last_needs(backward, num_groups);
+  size_t first = backward.size() - 1;
   for (const Op& op : updates) {
     size_t at = last[op.group];
     while (backward[at].event.kind == EventKind::release) ++at;
+    first = std::min(first, at);
     backward[at].after.push_back(op);
   }
+  std::vector<Op>& before = backward[early ? 0 : first].after;
+  const auto place = std::ranges::find(before, OpKind::update, &Op::kind);
+  before.insert(early ? before.end() : place, {OpKind::decide});
 }
 
 }  // namespace
@@ -47,7 +53,9 @@ Pass update_early() {
               return op.kind == OpKind::decide || op.kind == OpKind::update;
             });
             for (auto& [kind, body] : program.bodies) {
-              if (kind.last) update_in(body.backward, updates, inputs.groups.size());
+              if (!kind.last) continue;
+              update_in(body.backward, updates, inputs.groups.size(),
+                        !inputs.policy.losses_in_backward);
             }
           }};
 }

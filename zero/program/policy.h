@@ -42,6 +42,8 @@ struct StepPolicy {
   bool reduces_every = false;   // true: ranks reduce every micro-batch; false: the last of a step
   // True: ranks reduce at the end of backward. False: as gradients are finished.
   bool reduces_after_backward = false;
+  // True: the losses of a step's micro-batches are made in their backward pass.
+  bool losses_in_backward = false;
   UpdateTime update = UpdateTime::in_step;
   // The next two: beside_forward only. How many groups are published ahead of the group in use.
   // True: updates may run from the step on, in their order, as disks bring their states.

@@ -289,16 +289,22 @@ void StepPasses::run_side_by_side(std::span<const nn::Batch> batches) {
   }
   const TracePhase phase(context_.trace(), "backward");
   const auto count = static_cast<int64_t>(batches.size());
-  const std::vector<BatchLoss> losses = passes.losses();
-  step_.expect(losses);
   stores_.gradients->begin_micro_steps(0, count, count);
+  const auto enter_backward = [this](int64_t i) {
+    enter("backward", i + 1);
+    stores_.gradients->enter(i);
+  };
+  const auto to_loss = [this](int64_t i, const auto& work) {
+    const TrainingForward forward(config_, saved_inputs_.store());
+    enter("forward", i + 1);
+    named(work);
+    saved_inputs_.settle();
+    enter("backward", i + 1);
+  };
   backward_pass(kind, [&] {
-    passes.backward([this](int64_t i) {
-      enter("backward", i + 1);
-      stores_.gradients->enter(i);
-    });
+    passes.backward(enter_backward, to_loss, [&] { step_.expect(passes.losses()); });
   });
-  for (const BatchLoss& loss : losses) step_.add(loss.sum, loss.num_targets);
+  for (const BatchLoss& loss : passes.losses()) step_.add(loss.sum, loss.num_targets);
   micro_steps_ = backwards_ = count;
   stepped_ = false;
 }
