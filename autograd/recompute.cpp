@@ -29,6 +29,10 @@ bool is_same_view(const Tensor& a, const Tensor& b) {
          a.view().strides() == b.view().strides();
 }
 
+struct NumRecomputed {
+  int64_t calls = 0;
+};
+
 // One call of recompute(): the store under which fn runs first, and what runs it again. Lives as
 // long as a slot of the first run does.
 class Replay final : public SavedTensorStore, public std::enable_shared_from_this<Replay> {
@@ -227,8 +231,11 @@ void Replay::run_again() {
 
 }  // namespace
 
+int64_t num_recomputed() { return Context::current().slot<NumRecomputed>().calls; }
+
 std::vector<Tensor> recompute(TensorFunction fn, std::vector<Tensor> inputs) {
   if (!gradients_enabled()) return fn(inputs);
+  ++Context::current().slot<NumRecomputed>().calls;
   return std::make_shared<Replay>(std::move(fn), inputs)->run_first(inputs);
 }
 

@@ -20,6 +20,7 @@
 // it captures by reference must live until backward. Calls may be nested.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
@@ -42,6 +43,9 @@ using TensorFunction = std::function<std::vector<Tensor>(std::span<const Tensor>
 // If gradients are disabled, fn is simply called. Backward throws InvalidArgument if the replay
 // saves other tensors than the first run.
 std::vector<Tensor> recompute(TensorFunction fn, std::vector<Tensor> inputs);
+
+// How many calls of recompute() under the current context have recorded a graph.
+int64_t num_recomputed();
 
 // One input, one result.
 Tensor recompute(std::function<Tensor(const Tensor&)> fn, const Tensor& input);

@@ -186,6 +186,18 @@ ShardGroups groups_of(nn::Model& model, const EngineConfig& config, int world,
       [cut](const autograd::Parameter& parameter) { return cut->part_of(parameter); });
 }
 
+// ConfigError where blocks are to be recomputed and the model recomputes none.
+void require_recomputation(const nn::Model& model, const RecomputeConfig& recompute,
+                           const Record& record) {
+  if (!recompute.is_on() || recompute.most_blocks == 0 || record.recomputes) return;
+  throw ConfigError(
+      str(recompute.num_checkpoints > 0 ? "\"number_checkpoints\"" : "\"recompute_every_blocks\"",
+          " asks for recomputation, and ", model.model_type(),
+          " recomputes nothing: derive it from zinc::nn::Staged, with its blocks as "
+          "stages, and compute its loss with zinc::nn::loss_of_stages(); or leave "
+          "the key out"));
+}
+
 // The program of a step as configured, with a client's passes.
 StepProgram plan_step(nn::Model& model, const ShardGroups& groups, const EngineConfig& config,
                       const ExampleBatch& example, const Context& context,
@@ -199,8 +211,12 @@ StepProgram plan_step(nn::Model& model, const ShardGroups& groups, const EngineC
                        .schedule = config.pipeline.schedule,
                        .parts = cut->num_parts()};
   }
-  return make_step_program(model, groups, policy, example, config.batches_together(),
-                           {.passes = options.passes, .without = options.without_passes}, cut);
+  StepProgram program =
+      make_step_program(model, groups, policy, example, config.batches_together(),
+                        {.passes = options.passes, .without = options.without_passes}, cut);
+  // A rank of a pipeline may have no block that is recomputed.
+  if (cut == nullptr) require_recomputation(model, config.recompute, program.record);
+  return program;
 }
 
 // True, or CommError where the ranks' hashes differ. Collective.

@@ -5,6 +5,7 @@
 
 #include "autograd/backward.h"
 #include "autograd/mode.h"
+#include "autograd/recompute.h"
 #include "autograd/remade.h"
 #include "core/context.h"
 #include "core/error.h"
@@ -190,6 +191,7 @@ Record record_step(nn::Model& model, const ShardGroups& groups, const ExampleBat
       record_stages(*cut, batch, recorder, splits, record);
     } else {
       const Tensor loss = model.loss(batch);
+      record.recomputes = autograd::num_recomputed() > 0;
       record.evaluation = recorder.take();
       if (together == 1) autograd::backward(loss);
       record.bodies = {{.forward = record.evaluation, .backward = recorder.take()}};
@@ -205,7 +207,9 @@ Record record_step(nn::Model& model, const ShardGroups& groups, const ExampleBat
         model, 0,
         std::vector<parallel::SideBySide>(static_cast<size_t>(together), {.batch = &batch}));
     const auto enter = [&](int64_t i) { recorder.enter(i); };
+    const int64_t before = autograd::num_recomputed();
     passes.forward(enter);
+    record.recomputes = autograd::num_recomputed() > before;
     record.bodies.front().forward = recorder.take();
     passes.backward(enter);
     record.bodies.front().backward = recorder.take();

@@ -30,6 +30,7 @@ struct Record {
   std::vector<int> use_order{};
   // By group: the pass in which its gradients are made.
   ByGroup<BackwardTurn> turns{};
+  bool recomputes = false;  // a forward pass of training recomputes some of its activations
 };
 
 // Makes a batch of the shapes that a model trains on, in the current context. That is a meta
