@@ -453,11 +453,6 @@ void BackwardPass::give(int input, Tensor gradient, RowsUnderWay rows) {
   engine_.deliver(node_.inputs()[static_cast<size_t>(input)], std::move(gradient), std::move(rows));
 }
 
-bool BackwardPass::weight_is_present(int weight) const {
-  const Node::WeightOperand& operand = node_.weights()[static_cast<size_t>(weight)];
-  return operand.parameter != nullptr || operand.edge.node != nullptr || bool(operand.value);
-}
-
 bool BackwardPass::weight_needs(int weight) const {
   return node_.weights()[static_cast<size_t>(weight)].trainable;
 }

@@ -77,7 +77,6 @@ class BackwardPass {
   void give(int input, Tensor gradient, RowsUnderWay rows = {});
 
   // --- weights
-  bool weight_is_present(int weight) const;
   bool weight_needs(int weight) const;
   WeightValue weight(int weight) const;
   // Where to write the gradient of a weight on the compute stream, contiguous. At most once per

@@ -28,8 +28,6 @@ FileKind kind_of(std::string_view path) {
 
 std::string RecordReader::place_of(const RawRecord& raw) const { return str(path_, ":", raw.line); }
 
-bool has_record_name(const std::string& path) { return kind_of(path) != FileKind::unknown; }
-
 bool has_field_name(const std::string& path) {
   switch (kind_of(path)) {
     case FileKind::json_lines:

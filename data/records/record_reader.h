@@ -56,9 +56,7 @@ class RecordReader {
   std::string path_;
 };
 
-// True where the name ends as in the table above.
-bool has_record_name(const std::string& path);
-// A file of named fields: the name is that of JSON or of a table.
+// A file of named fields: the name is that of JSON or of a table, as in the table above.
 bool has_field_name(const std::string& path);
 
 // By the name. DataError for a name that is none of the table's, and as the file's reader says.

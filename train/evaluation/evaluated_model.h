@@ -37,7 +37,6 @@ class EvaluatedModel {
 
   nn::Model& model() { return *model_; }
   comm::World& world() { return world_; }
-  bool is_sharded() const { return engine_ != nullptr; }
 
   // The summed loss of a batch of this rank's.
   zero::Evaluation evaluate(const nn::Batch& batch);
