@@ -7,6 +7,7 @@
 #include "files/utf8.h"
 #include "text/byte_level.h"
 #include "text/json_parts.h"
+#include "text/unicode/unicode.h"
 
 namespace zinc::text {
 
@@ -25,21 +26,24 @@ class JsonTokenizer::Call {
         ids_.push_back(part.id);
         return;
       }
-      const bool at_start = part.text.data() == text.data();
+      size_t of_first = 0;
+      if (part.text.data() == text.data()) next_character(text, of_first);
       const Normalizer& normalizer = tokenizer_.parts_.normalizer;
-      if (normalizer.changes_nothing()) return encode_normalized(part.text, at_start);
-      encode_normalized(normalizer.apply(part.text), at_start);
+      if (normalizer.changes_nothing()) return encode_normalized(part.text, of_first);
+      const std::string normalized = normalizer.apply(part.text, of_first);
+      encode_normalized(normalized, of_first);
     });
   }
 
  private:
-  void encode_normalized(std::string_view text, bool at_start) {
+  void encode_normalized(std::string_view text, size_t of_first) {
     tokenizer_.added_.split(text, true, [&](TextPart part) {
       if (part.id >= 0) {
         ids_.push_back(part.id);
         return;
       }
-      const Piece piece{.text = part.text, .at_start = at_start && part.text.data() == text.data()};
+      const auto begin = static_cast<size_t>(part.text.data() - text.data());
+      const Piece piece{.text = part.text, .of_first = of_first > begin ? of_first - begin : 0};
       tokenizer_.parts_.pre_tokenizer.run(piece, [&](Piece p) { encode_piece(p.text); });
     });
   }

@@ -1,5 +1,6 @@
 #include "text/normalizer.h"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -19,13 +20,27 @@ constexpr size_t kMaxGrowth = 64;  // of a step: bytes of its result for one of 
 
 using TextFunction = std::function<std::string(std::string_view)>;
 
+// What characters become, whatever stands before them.
 class FunctionStep final : public NormalizerStep {
  public:
-  explicit FunctionStep(TextFunction function) : function_(std::move(function)) {}
-  std::string apply(std::string_view text) const override { return function_(text); }
+  // `keeps_first`: where the first character is taken away, the next one stands for it. So it is
+  // with Precompiled in Hugging Face's library.
+  FunctionStep(TextFunction function, bool keeps_first)
+      : function_(std::move(function)), keeps_first_(keeps_first) {}
+  std::string apply(std::string_view text, size_t& of_first) const override {
+    std::string out = function_(text);
+    if (of_first == 0) return out;
+    const size_t made = function_(text.substr(0, of_first)).size();
+    of_first = 0;
+    // To the end of a character: what is composed stands for the first of its parts.
+    while (of_first < made && of_first < out.size()) next_character(out, of_first);
+    if (keeps_first_ && made == 0 && !out.empty()) next_character(out, of_first);
+    return out;
+  }
 
  private:
   TextFunction function_;
+  bool keeps_first_;
 };
 
 // `change` appends to its first argument what a character becomes.
@@ -48,15 +63,24 @@ class ReplaceStep final : public NormalizerStep {
  public:
   ReplaceStep(std::unique_ptr<Pattern> pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  std::string apply(std::string_view text) const override {
+  // What takes the place of several characters stands for the last of them.
+  std::string apply(std::string_view text, size_t& of_first) const override {
+    if (text.empty()) return {};  // also where the pattern matches nothing at all
     std::string out;
-    size_t done = 0;
+    size_t done = 0, first = 0;
+    const auto keep = [&](size_t end) {
+      if (done < of_first) first = out.size() + std::min(end, of_first) - done;
+      out += text.substr(done, end - done);
+    };
     pattern_->for_each_match(text, [&](size_t begin, size_t end) {
-      out += text.substr(done, begin - done);
+      keep(begin);
       out += content_;
+      if (end <= of_first) first = out.size();
       done = end;
     });
-    return out += text.substr(done);
+    keep(text.size());
+    of_first = first;
+    return out;
   }
 
  private:
@@ -95,21 +119,43 @@ std::string space_around_chinese(std::string_view text) {
   });
 }
 
-std::string strip(std::string_view text, bool left, bool right) {
-  const CharacterTable& table = CharacterTable::get();
-  while (left && !text.empty()) {
-    size_t at = 0;
-    if (!table.is(next_character(text, at), kSpace)) break;
-    text.remove_prefix(at);
+class StripStep final : public NormalizerStep {
+ public:
+  StripStep(bool left, bool right) : left_(left), right_(right) {}
+  std::string apply(std::string_view text, size_t& of_first) const override {
+    const CharacterTable& table = CharacterTable::get();
+    while (left_ && !text.empty()) {
+      size_t at = 0;
+      if (!table.is(next_character(text, at), kSpace)) break;
+      text.remove_prefix(at);
+      of_first -= std::min(of_first, at);
+    }
+    while (right_ && !text.empty()) {
+      size_t at = character_before(text, text.size());
+      const size_t begin = at;
+      if (!table.is(next_character(text, at), kSpace)) break;
+      text = text.substr(0, begin);
+    }
+    of_first = std::min(of_first, text.size());
+    return std::string(text);
   }
-  while (right && !text.empty()) {
-    size_t at = character_before(text, text.size());
-    const size_t begin = at;
-    if (!table.is(next_character(text, at), kSpace)) break;
-    text = text.substr(0, begin);
+
+ private:
+  bool left_, right_;
+};
+
+class PrependStep final : public NormalizerStep {
+ public:
+  explicit PrependStep(std::string prefix) : prefix_(std::move(prefix)) {}
+  std::string apply(std::string_view text, size_t& of_first) const override {
+    if (text.empty()) return {};
+    if (of_first > 0) of_first += prefix_.size();
+    return prefix_ + std::string(text);
   }
-  return std::string(text);
-}
+
+ private:
+  std::string prefix_;
+};
 
 // sentencepiece's "nmt" rules: control characters go, separators become spaces.
 std::string nmt(std::string_view text) {
@@ -194,17 +240,6 @@ TextFunction parse_simple(const files::json::Value& part, const files::json::Val
     require_known_keys(part, {"type"});
     return bytes_to_characters;
   }
-  if (type.is_string("Strip")) {
-    require_known_keys(part, {"type", "strip_left", "strip_right"});
-    const bool left = flag(part, "strip_left", true), right = flag(part, "strip_right", true);
-    return [=](std::string_view text) { return strip(text, left, right); };
-  }
-  if (type.is_string("Prepend")) {
-    require_known_keys(part, {"type", "prepend"});
-    return [prefix = part.at("prepend").as_string()](std::string_view text) {
-      return text.empty() ? std::string() : prefix + std::string(text);
-    };
-  }
   if (type.is_string("BertNormalizer")) return parse_bert(part);
   if (type.is_string("Precompiled")) return parse_precompiled(part);
   return nullptr;
@@ -227,8 +262,16 @@ void Normalizer::add(const files::json::Value& part) {
     }
     steps_.push_back(std::make_unique<ReplaceStep>(parse_pattern(part.at("pattern")),
                                                    part.at("content").as_string()));
+  } else if (type.is_string("Strip")) {
+    require_known_keys(part, {"type", "strip_left", "strip_right"});
+    steps_.push_back(std::make_unique<StripStep>(flag(part, "strip_left", true),
+                                                 flag(part, "strip_right", true)));
+  } else if (type.is_string("Prepend")) {
+    require_known_keys(part, {"type", "prepend"});
+    steps_.push_back(std::make_unique<PrependStep>(part.at("prepend").as_string()));
   } else if (TextFunction function = parse_simple(part, type)) {
-    steps_.push_back(std::make_unique<FunctionStep>(std::move(function)));
+    steps_.push_back(
+        std::make_unique<FunctionStep>(std::move(function), type.is_string("Precompiled")));
   } else {
     refuse_type(type, "normalizer",
                 "BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, "
@@ -243,10 +286,15 @@ Normalizer Normalizer::parse(const files::json::Value* part) {
 }
 
 std::string Normalizer::apply(std::string_view text) const {
+  size_t of_first = 0;
+  return apply(text, of_first);
+}
+
+std::string Normalizer::apply(std::string_view text, size_t& of_first) const {
   std::string out(text);
   const size_t limit = kMaxGrowth * (text.size() + 1024);
   for (const auto& step : steps_) {
-    out = step->apply(out);
+    out = step->apply(out, of_first);
     if (out.size() > limit) {
       throw DataError(str("the normalizer makes more than ", limit, " bytes of text of ",
                           text.size(), " bytes"));

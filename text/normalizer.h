@@ -15,7 +15,9 @@ namespace zinc::text {
 class NormalizerStep {
  public:
   virtual ~NormalizerStep() = default;
-  virtual std::string apply(std::string_view text) const = 0;
+  // `of_first`: so many bytes at the beginning of `text`, and then of the result, stand for the
+  // first character of the text that was given.
+  virtual std::string apply(std::string_view text, size_t& of_first) const = 0;
 };
 
 // A fixed list of steps. Several threads may use it at once.
@@ -28,6 +30,8 @@ class Normalizer {
 
   bool changes_nothing() const { return steps_.empty(); }
   std::string apply(std::string_view text) const;
+  // `of_first`: as NormalizerStep::apply(). 0 where the first character is gone.
+  std::string apply(std::string_view text, size_t& of_first) const;
 
  private:
   void add(const files::json::Value& part);

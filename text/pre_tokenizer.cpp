@@ -1,5 +1,6 @@
 #include "text/pre_tokenizer.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -35,6 +36,12 @@ SplitBehavior parse_behavior(const files::json::Value& value) {
   }
   refuse_type(value, "split behavior",
               "Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous");
+}
+
+Piece part_of(const Piece& whole, size_t begin, size_t end) {
+  const size_t of_first = std::min(whole.of_first, end);
+  return {.text = whole.text.substr(begin, end - begin),
+          .of_first = of_first > begin ? of_first - begin : 0};
 }
 
 // Takes matches and what lies between them, in order, and gives the pieces that a behavior makes of
@@ -83,8 +90,7 @@ class PieceMaker {
   // An empty match only parts what lies before it from what follows.
   void emit(size_t begin, size_t end) {
     if (begin == end) return;
-    visit_({.text = whole_.text.substr(begin, end - begin),
-            .at_start = whole_.at_start && begin == 0});
+    visit_(part_of(whole_, begin, end));
   }
 
   Piece whole_;
@@ -167,8 +173,7 @@ class WhitespaceStep final : public PreTokenizerStep {
     Sort last = space;
     const auto emit = [&](size_t end) {
       if (end > begin && last != space) {
-        visit({.text = piece.text.substr(begin, end - begin),
-               .at_start = piece.at_start && begin == 0});
+        visit(part_of(piece, begin, end));
       }
       begin = end;
     };
@@ -186,14 +191,16 @@ class PrefixSpaceStep final : public PreTokenizerStep {
  public:
   void split(Piece piece, PieceVisit visit) const override {
     if (piece.text.starts_with(' ')) return visit(piece);
-    visit({.text = " " + std::string(piece.text), .at_start = piece.at_start});
+    visit({.text = " " + std::string(piece.text),
+           .of_first = piece.of_first > 0 ? piece.of_first + 1 : 0});
   }
 };
 
 class ByteCharactersStep final : public PreTokenizerStep {
  public:
   void split(Piece piece, PieceVisit visit) const override {
-    visit({.text = bytes_to_characters(piece.text), .at_start = piece.at_start});
+    visit({.text = bytes_to_characters(piece.text),
+           .of_first = bytes_to_characters(piece.text.substr(0, piece.of_first)).size()});
   }
 };
 
@@ -207,19 +214,22 @@ class MetaspaceStep final : public PreTokenizerStep {
   void split(Piece piece, PieceVisit visit) const override {
     std::string text;
     text.reserve(piece.text.size() + 8);
+    const bool is_first = piece.of_first > 0;
     const bool prepends =
-        scheme_ == PrependScheme::always || (scheme_ == PrependScheme::first && piece.at_start);
+        scheme_ == PrependScheme::always || (scheme_ == PrependScheme::first && is_first);
     if (prepends && !piece.text.starts_with(replacement_) && !piece.text.starts_with(' ')) {
       text = replacement_;
     }
-    for (const char c : piece.text) {
-      if (c == ' ') {
+    size_t of_first = 0;
+    for (size_t i = 0; i < piece.text.size(); ++i) {
+      if (piece.text[i] == ' ') {
         text += replacement_;
       } else {
-        text += c;
+        text += piece.text[i];
       }
+      if (i < piece.of_first) of_first = text.size();
     }
-    visit({.text = text, .at_start = piece.at_start});
+    visit({.text = text, .of_first = of_first});
   }
 
  private:

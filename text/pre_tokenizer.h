@@ -13,7 +13,7 @@ namespace zinc::text {
 
 struct Piece {
   std::string_view text;  // not empty; valid during the call that gets it
-  bool at_start;          // it begins where the whole text does
+  size_t of_first;  // so many bytes at its beginning stand for the whole text's first character
 };
 using PieceVisit = FunctionRef<void(Piece)>;
 

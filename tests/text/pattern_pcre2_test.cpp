@@ -98,7 +98,7 @@ TEST(GeneralPattern, EmptyMatches_CutPiecesAndTakeReplacements) {
     split.set("behavior", behavior);
     const files::json::Value part(std::move(split));
     std::vector<std::string> pieces;
-    PreTokenizer::parse(&part).run({.text = "x1234567", .at_start = true},
+    PreTokenizer::parse(&part).run({.text = "x1234567", .of_first = 1},
                                    [&](Piece piece) { pieces.emplace_back(piece.text); });
     EXPECT_THAT(pieces, testing::ElementsAre("x1", "234", "567")) << behavior;
   }

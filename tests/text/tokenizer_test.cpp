@@ -316,7 +316,7 @@ TEST_F(ParsedParts, PreTokenizers_GiveTheReferencePieces) {
                 [](const PreTokenizer& part, const std::string& text, const files::json::Value& row,
                    size_t i) {
                   std::vector<std::string> pieces, wanted;
-                  part.run({.text = text, .at_start = true},
+                  part.run({.text = text, .of_first = 1},
                            [&](Piece piece) { pieces.emplace_back(piece.text); });
                   for (const files::json::Value& piece : row.at("pieces").at(i).as_array()) {
                     wanted.push_back(piece.as_string());
