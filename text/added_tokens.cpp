@@ -144,11 +144,13 @@ void AddedTokens::split(std::string_view text, bool normalized,
     if (token.single_word && (word_ends_at(text, begin) || word_begins_at(text, end))) continue;
     if (token.strip_left) begin = std::max(before_spaces(text, begin), done);
     if (token.strip_right) end = behind_spaces(text, end);
-    // A token whose beginning another one took with its spaces: what is left of it.
-    begin = std::max(begin, done);
+    // A token of spaces may lie in those that the one before took. If it strips them too, there is
+    // nothing left of it. Otherwise it counts, and what follows it is text again, though taken: so
+    // it is in Hugging Face's library.
+    if (begin > end) continue;
     if (begin > done) visit({text.substr(done, begin - done), -1});
-    visit({text.substr(begin, std::max(end, begin) - begin), token.id});
-    done = std::max(end, begin);
+    if (begin < end) visit({text.substr(begin, end - begin), token.id});
+    done = end;
   }
   if (done < text.size()) visit({text.substr(done), -1});
 }

@@ -69,7 +69,7 @@ def zinc_ids(zinc, path, texts, specials):
         f.flush()
         command = [zinc, "tokenize", "encode", "--tokenizer", path, "--json-lines", f.name]
         out = subprocess.check_output(command + (["--specials"] if specials else []), text=True)
-    return [[int(word) for word in line.strip("[]").split()] for line in out.splitlines()]
+    return [json.loads(line) for line in out.splitlines()]
 
 
 def zinc_speed(zinc, path, text_path):
