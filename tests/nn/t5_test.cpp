@@ -140,7 +140,7 @@ TEST(T5, StagesTurnOverBetweenTheStacks) {
   ASSERT_EQ(model.num_stages(), 3 + 3 + 2);
   std::vector<int64_t> blocks;
   TensorList x;
-  const size_t lists[] = {1, 2, 2, 2, 2, 3, 3, 1};
+  const size_t lists[] = {2, 3, 3, 3, 2, 3, 3, 1};
   for (int64_t i = 0; i < 8; ++i) {
     if (model.is_block(i)) blocks.push_back(i);
     x = model.stage(i, two_texts(), std::move(x));
