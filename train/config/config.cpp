@@ -38,16 +38,9 @@ bool is_off(const files::json::Value& value) {
 }
 
 // Note [Values in quotes]
-// DeepSpeed reads these blocks through pydantic, which takes "2" for 2 and "true", "yes" or 1 for
-// true. All other blocks mean what they say.
-bool is_read_loosely(std::string_view path) {
-  constexpr std::array<std::string_view, 8> kBlocks = {
-      "zero_optimization.", "fp16.",         "bf16.",           "tensorboard.", "wandb.",
-      "csv_monitor.",       "comms_logger.", "tensor_parallel."};
-  return std::ranges::any_of(kBlocks,
-                             [&](std::string_view block) { return path.starts_with(block); });
-}
-
+// DeepSpeed reads some blocks through pydantic, which takes "2" for 2 and "true", "yes" or 1 for
+// true: Key::is_read_loosely. All other keys mean what they say.
+//
 // The value that pydantic makes of it; absent where that is the value itself, or none.
 std::optional<files::json::Value> loosely(const Key& key, const files::json::Value& value) {
   constexpr std::array<std::string_view, 6> kTrue = {"true", "1", "yes", "on", "y", "t"};
@@ -152,7 +145,7 @@ void Reader::read_block(std::string_view block, const files::json::Value* object
 const files::json::Value* Reader::understood(const Key& key, const files::json::Value* value) {
   if (value == nullptr) return nullptr;
   if (key.false_is_absent && value->is_bool() && !value->as_bool()) return nullptr;
-  if (!is_read_loosely(key.path)) return value;
+  if (!key.is_read_loosely) return value;
   std::optional<files::json::Value> made = loosely(key, *value);
   // The file's own stands in the message about a value that will not do.
   if (!made || !problem_with(key, *made).empty()) return value;

@@ -83,6 +83,7 @@ struct Key {
   files::json::Value accepted{};
   double off_up_to = 0.0;        // of numbers: off values are those from here down
   bool false_is_absent = false;  // of a number that DeepSpeed's own default gives as false
+  bool is_read_loosely = false;  // Note [Values in quotes]
 
   // --- how the value is found where a file does not give it
   // Where a Config{} has another value than a file without the key; null: it has the same.

@@ -12,6 +12,11 @@ Rows block(std::string_view name, std::string_view note, Rows inner) {
   return {std::move(own), std::move(inner)};
 }
 
+Rows read_loosely(Rows rows) {
+  for (Row& row : rows) row.is_read_loosely = !row.is_block();
+  return rows;
+}
+
 Rows only(std::string_view words, const std::function<bool(const Config&)>& condition, Rows rows) {
   for (Row& row : rows) {
     row.only_with = words;

@@ -241,6 +241,8 @@ struct Rows : std::vector<Row> {
 
 // A block and its keys, whose names begin with its own from then on.
 Rows block(std::string_view name, std::string_view note, Rows inner);
+// Rows whose values may stand in quotes: Note [Values in quotes].
+Rows read_loosely(Rows rows);
 // Rows that count under a condition; in words where a note should begin with them.
 Rows only(std::string_view words, const std::function<bool(const Config&)>& condition, Rows rows);
 

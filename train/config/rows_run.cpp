@@ -29,22 +29,23 @@ Setting number_of_checkpoints() {
 }
 
 Rows one_monitor(std::string_view name, MonitorConfig Config::*monitor, std::string_view note) {
-  return block(name, "curves of a run",
-               {works("enabled", at(monitor, &MonitorConfig::enabled), note),
-                works("output_path", at(monitor, &MonitorConfig::output_path),
-                      "a directory; empty: the run's folder"),
-                works("job_name", at(monitor, &MonitorConfig::job_name), "a directory in it")});
+  return read_loosely(
+      block(name, "curves of a run",
+            {works("enabled", at(monitor, &MonitorConfig::enabled), note),
+             works("output_path", at(monitor, &MonitorConfig::output_path),
+                   "a directory; empty: the run's folder"),
+             works("job_name", at(monitor, &MonitorConfig::job_name), "a directory in it")}));
 }
 
 Rows wandb_rows() {
-  return block(
+  return read_loosely(block(
       "wandb", "a run of Weights & Biases",
       {works("enabled", at(&Config::wandb, &WandbConfig::enabled),
              "writes an offline run to wandb/ in the run's folder, which `wandb sync` uploads"),
        works("group", at(&Config::wandb, &WandbConfig::group), "the run's group; null: none"),
        works("team", at(&Config::wandb, &WandbConfig::team),
              "the run's entity; null: that of whoever uploads it"),
-       works("project", at(&Config::wandb, &WandbConfig::project), "that the run belongs to")});
+       works("project", at(&Config::wandb, &WandbConfig::project), "that the run belongs to")}));
 }
 
 }  // namespace
@@ -117,14 +118,14 @@ Setting mesh_extent(int comm::Mesh::*extent) {
 }
 
 Rows tensor_parallel_rows() {
-  return block(
+  return read_loosely(block(
       "tensor_parallel", "layers in slices; see zinc.mesh",
       {works("autotp_size", mesh_extent(&comm::Mesh::tensor), between(0, 1024), "ranks",
              "the same as zinc.mesh.tensor; 0 or 1: off"),
        no_effect("tp_grain_size", KeyType::integer, "slices are as equal as they can be"),
        no_effect("preset_model", KeyType::text, "slices follow from the model's own layers"),
        no_effect("partition_config", KeyType::block,
-                 "slices follow from the model's own layers, and other ones cannot be given")});
+                 "slices follow from the model's own layers, and other ones cannot be given")}));
 }
 
 Setting checkpoint_interval() {

@@ -204,8 +204,8 @@ Rows relative_rows() {
 
 Rows zero_rows() {
   return {
-      block("zero_optimization", "true or false, the old form, is stage 1 or 0",
-            {sharding_rows(), design_rows(), offload_rows(), relative_rows()}),
+      read_loosely(block("zero_optimization", "true or false, the old form, is stage 1 or 0",
+                         {sharding_rows(), design_rows(), offload_rows(), relative_rows()})),
       works("zero_allow_untested_optimizer", in_zero(&ZeroConfig::allow_untested_optimizer),
             "allows a client's own optimizer on stages 1 to 3"),
       works("zero_force_ds_cpu_optimizer", in_zero(&ZeroConfig::force_cpu_optimizer),
