@@ -126,6 +126,9 @@ data::ExampleSettings settings_of(const ExampleArguments& arguments, const std::
                                  .max_tokens = limits.max_tokens,
                                  .end_token = !arguments.no_end,
                                  .vocabulary_size = limits.vocabulary_size};
+  if (!settings.fields.tokens.empty()) {
+    settings.loss_masks = train::loss_masks_of(data::first_records(file));
+  }
   require_pattern_fits(arguments, settings.fields);
   if (!arguments.pattern.empty()) {
     settings.pattern = data::parse_pattern_of_prompt(arguments.pattern);
@@ -229,8 +232,10 @@ std::string describe_settings(const data::ExampleSettings& settings) {
     return words + "; all trained";
   }
   if (!settings.fields.tokens.empty()) {
-    return words + (settings.fields.has_seen(settings.fields.labels) ? "; trained by labels"
-                                                                     : "; all trained");
+    std::vector<std::string> by = settings.loss_masks;
+    if (settings.fields.has_seen(settings.fields.labels)) by.insert(by.begin(), "labels");
+    return words +
+           (by.empty() ? "; all trained" : fmt::format("; trained by {}", fmt::join(by, ", ")));
   }
   const bool offsets =
       settings.mask == data::Mask::offsets || !plain || !settings.fields.messages.empty();

@@ -1,7 +1,6 @@
 #include "data/examples/example_maker.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <utility>
 
@@ -12,8 +11,6 @@ namespace zinc::data {
 namespace {
 
 constexpr std::string_view kAttentionMask = "attention_mask", kPositions = "position_ids";
-constexpr std::array<std::string_view, 4> kLossMasks{"completion_mask", "loss_mask",
-                                                     "assistant_masks", "assistant_mask"};
 
 }  // namespace
 

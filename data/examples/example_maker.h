@@ -66,6 +66,8 @@ struct ExampleSettings {
       LabelsOf::tokens;     // as the model learns: the field "answer" is a text or a class
   int64_t num_classes = 0;  // of LabelsOf::row
   std::vector<std::string> classes{};  // their names in order; empty: records have numbers alone
+  std::vector<std::string>
+      loss_masks{};  // of token ids, those that the first records have: for messages
 };
 
 struct Example {

@@ -103,6 +103,17 @@ bool FieldMap::has_seen(const std::string& name) const {
   return !name.empty() && std::ranges::find(unseen, name) == unseen.end();
 }
 
+std::vector<std::string> loss_masks_of(std::span<const Record> records) {
+  std::vector<std::string> masks;
+  for (const std::string_view mask : kLossMasks) {
+    const std::string name(mask);
+    if (std::ranges::any_of(records, [&](const Record& record) { return has(record, name); })) {
+      masks.push_back(name);
+    }
+  }
+  return masks;
+}
+
 FieldMap find_fields(std::span<const Record> records) {
   require(!records.empty(), "find_fields: there are no records");
   const FieldShape* shape = shape_of(records);

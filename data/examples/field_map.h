@@ -1,6 +1,7 @@
 // data/examples/field_map.h: which field of a record is what.
 #pragma once
 
+#include <array>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,6 +10,10 @@
 #include "data/records/record_reader.h"
 
 namespace zinc::data {
+
+// Beside token ids: tokens that have 0 in one of these are not trained.
+inline constexpr std::array<std::string_view, 4> kLossMasks{"completion_mask", "loss_mask",
+                                                            "assistant_masks", "assistant_mask"};
 
 // Names of fields; empty: there is none. One of these is there: messages; prompt and answer; text;
 // tokens.
@@ -38,6 +43,9 @@ struct FieldMap {
 // them, though none of these records does. DataError that names the fields that are there, or the
 // first record that is of another kind than those before it.
 FieldMap find_fields(std::span<const Record> records);
+
+// Those of kLossMasks that one of the records has.
+std::vector<std::string> loss_masks_of(std::span<const Record> records);
 
 // "prompt=question,answer=reply": a part's name, '=', the field's. ConfigError for a part that does
 // not exist, and where the parts make no example.

@@ -74,6 +74,27 @@ TEST(DataShow, TemplateThatIsNotRendered_IsSaid) {
   EXPECT_THAT(shown(R"({"chat_template": "[INST]{{ role }}"})", "chatml"), HasSubstr(kOwn));
 }
 
+TEST(DataShow, SaysWhichMasksTrainTokenIds) {
+  const train::ScratchFolder folder;
+  const auto shown = [&](const std::string& more, const std::vector<std::string>& words) {
+    const std::string path = folder.write("a.jsonl", "{\"input_ids\": [1, 2, 3]" + more + "}\n");
+    std::vector<std::string> all{"data", "show", path, "--tokenizer", "bytes"};
+    all.insert(all.end(), words.begin(), words.end());
+    const Ended ended = run_zinc(all);
+    EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
+    return ended.out;
+  };
+  const std::string mask = R"(, "completion_mask": [0, 1, 1])";
+  const std::string labels = R"(, "labels": [-100, 2, 3])";
+  EXPECT_THAT(shown("", {}), HasSubstr("input_ids=input_ids; all trained\n"));
+  EXPECT_THAT(shown(mask, {}), HasSubstr("; trained by completion_mask\n"));
+  EXPECT_THAT(shown(mask, {"--fields", "input_ids=input_ids"}),
+              HasSubstr("; trained by completion_mask\n"));
+  EXPECT_THAT(shown(mask, {"--mask", "none"}), HasSubstr("; all trained\n"));
+  EXPECT_THAT(shown(labels, {}), HasSubstr("labels=labels; trained by labels\n"));
+  EXPECT_THAT(shown(labels + mask, {}), HasSubstr("; trained by labels, completion_mask\n"));
+}
+
 TEST(DataShow, ControlsOfAFileDoNotReachTheTerminal) {
   const files::ScratchFolder folder;
   const std::string path = folder.write("a.jsonl", "{\"text\": \"x\\u001b[2Jy\\u009b1mz\"}\n");
