@@ -39,6 +39,7 @@ struct PlanArguments {
   int ranks_per_host = 0;
   TuningArguments tuning;
   bool save_frozen = false;
+  bool pack = false;
   std::string diff;
   std::string html;
   bool json = false;
@@ -106,6 +107,7 @@ int make_plan(PlanArguments options) {
       throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options.dtype));
     }
   }
+  options.plan.fields = train::fields_of(model.config, options.pack);
   options.flags.hidden_size = hub::hidden_size(model.config);
   const int ranks_per_host =
       options.ranks_per_host > 0 ? options.ranks_per_host : std::min(options.plan.world, 8);
@@ -196,6 +198,7 @@ void add_plan_command(CLI::App& app, Action& action) {
   add_fit_options(*verb, options->fit);
   add_tuning_options(*verb, options->tuning);
   verb->add_flag("--save-frozen", options->save_frozen, "Checkpoints hold frozen weights too");
+  verb->add_flag("--pack", options->pack, "Of a run on packed records: zinc train --pack");
   verb->add_flag("--json", options->json, "Figures for programs");
   verb->add_flag("--kernels", options->kernels,
                  "The kernels of a step instead: launches, bytes, FLOP and time of each kind");

@@ -55,6 +55,8 @@ class RunData {
   virtual int64_t vocabulary_size() const = 0;
   // The model that learns, and the longest sample. ConfigError where it does not learn such data.
   virtual void fit(const hub::ModelConfigFile& model, int64_t seq) = 0;
+  // Of training(), which need not be open yet.
+  virtual data::BatchFields fields() const = 0;
   // The same on every rank whose data are the same.
   virtual uint64_t hash() const = 0;
   // Work that one process of a host does for all; `say` gets words for a live line. `stop` ends it.

@@ -26,6 +26,7 @@ plan::PlanOptions plan_options(const PlannedRun& run, const comm::RankInfo& rank
   const int ranks_per_host = std::max(1, rank.local_size);
   return {.world = rank.size,
           .seq = run.seq,
+          .fields = run.fields,
           .num_threads = threads,
           .device = device,
           .backend = rank.size == 1    ? "single"

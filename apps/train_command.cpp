@@ -512,7 +512,8 @@ PlannedRun planned(const Job& job, const TrainArguments& options) {
           .device = options.device,
           .comm = options.comm,
           .hardware = options.hardware,
-          .save_frozen = frozen_from(job, options).empty()};
+          .save_frozen = frozen_from(job, options).empty(),
+          .fields = job.data->fields()};
 }
 
 // Tokens of the records, made by one rank of each host. Its peers wait for it as long as it takes;

@@ -30,21 +30,45 @@ int64_t steps_of(const train::Config& config) { return config.engine.cuda_graph 
 constexpr std::string_view kStepMark = "step";
 constexpr std::string_view kPassMark = "pass";
 
+data::LabelsOf labels_of(const hub::ModelConfig& model) {
+  switch (objective(model).kind) {
+    case hub::Objective::class_of_text:
+      return data::LabelsOf::row;
+    case hub::Objective::answer:
+      return data::LabelsOf::text;
+    default:
+      return data::LabelsOf::tokens;
+  }
+}
+
+// Samples of the full length.
 class PhantomData final : public data::Dataset {
  public:
-  PhantomData(int64_t num_samples, int64_t seq, std::function<void()> on_read)
-      : num_samples_(num_samples), seq_(seq), on_read_(std::move(on_read)) {}
+  PhantomData(int64_t num_samples, int64_t seq, data::BatchFields fields,
+              std::function<void()> on_read)
+      : num_samples_(num_samples),
+        seq_(seq),
+        fields_(std::move(fields)),
+        on_read_(std::move(on_read)) {
+    if (fields_.labels == data::LabelsOf::masked)
+      fields_.labels = data::LabelsOf::tokens;  // of the same shape
+  }
   int64_t num_samples() const override { return num_samples_; }
+  data::BatchFields fields() const override { return fields_; }
   void read(int64_t, data::Sample& sample) const override {
     on_read_();
-    sample.tokens.assign(static_cast<size_t>(seq_), 0);
-    sample.labels.assign(static_cast<size_t>(seq_), 0);
+    const auto length = static_cast<size_t>(seq_);
+    sample.tokens.assign(length, 0);
+    sample.labels.assign(fields_.labels == data::LabelsOf::row ? 1 : length, 0);
+    if (fields_.document_starts) sample.document_starts.assign(length, 0);
+    sample.more.assign(fields_.more.size(), std::vector<int32_t>(length, 0));
   }
   std::string describe() const override { return "no data"; }
 
  private:
   int64_t num_samples_;
   int64_t seq_;
+  data::BatchFields fields_;
   std::function<void()> on_read_;
 };
 
@@ -366,8 +390,10 @@ Plan plan_in(comm::World& world, nn::Model& model, const hub::ModelConfigFile& m
   watch.follow(engine);
 
   const int64_t micro_batch = config.engine.batch.micro_batch;
-  const PhantomData data(micro_batch * world.data().size(), options.seq,
-                         [&] { watch.on_sample(micro_batch); });
+  const PhantomData data(
+      micro_batch * world.data().size(), options.seq,
+      options.fields.value_or(data::BatchFields{.labels = labels_of(model_config.config)}),
+      [&] { watch.on_sample(micro_batch); });
   data::Loader loader(data, {.micro_batch = micro_batch,
                              .seq_len = options.seq,
                              .seed = config.seed,
@@ -548,6 +574,15 @@ Plan plan_of_pipeline(const hub::ModelConfigFile& model, const train::Config& co
 }
 
 }  // namespace
+
+data::BatchFields fields_of(const hub::ModelConfig& model, bool packed) {
+  const bool goes_on = objective(model).kind == hub::Objective::next_tokens;
+  if (packed && !goes_on) {
+    throw ConfigError(
+        str("--pack joins texts that go on; ", hub::model_type(model), " reads a text whole"));
+  }
+  return {.lengths = !goes_on, .document_starts = packed, .labels = labels_of(model)};
+}
 
 Plan make_plan(const hub::ModelConfigFile& model, const train::Config& config,
                const PlanOptions& options) {

@@ -18,6 +18,7 @@
 #include "comm/phantom/phantom.h"
 #include "core/allocator.h"
 #include "core/work_log.h"
+#include "data/dataset.h"
 #include "hub/model_config.h"
 #include "plan/hardware.h"
 #include "plan/offload_choice.h"
@@ -34,7 +35,9 @@ struct PlanOptions {
   // apart: their shards are equal, and so are the rooms that are sized for what any rank has. Of
   // sequence ranks that exchange keys the first takes most.
   std::optional<int> rank{};
-  int64_t seq = 0;              // tokens per sequence, > 0
+  int64_t seq = 0;  // tokens per sequence, > 0
+  // The tensors of a batch: those of the data, where it is known. Absent: tokens and labels alone.
+  std::optional<data::BatchFields> fields{};
   int num_threads = 1;          // per rank: the CPU kernels' workspaces depend on it
   Device device = kCpu;         // whose kernels and workspaces; its memory is not touched
   std::string backend = "mpi";  // of the communicator: "single", "local", "mpi", "nccl"
@@ -57,6 +60,10 @@ struct PlanOptions {
   // Of a pipeline, those of its ranks that are planned where `rank` is absent; empty: all.
   std::vector<int> pipe_ranks{};
 };
+
+// The tensors of the batches that files of records make for the model. `packed`: records share
+// rows; ConfigError where the model reads a text whole.
+data::BatchFields fields_of(const hub::ModelConfig& model, bool packed);
 
 // Bytes between host memory and device in one step.
 struct CopyTraffic {

@@ -13,6 +13,7 @@
 
 #include "comm/local/local.h"
 #include "core/philox.h"
+#include "hub/adapter.h"
 #include "hub/model.h"
 #include "plan/plan.h"
 #include "tests/core/draw.h"
@@ -29,18 +30,27 @@ constexpr int64_t kDrawnSeq = 20;
 
 class CountedTokens final : public data::Dataset {
  public:
+  explicit CountedTokens(data::BatchFields fields) : fields_(std::move(fields)) {}
   int64_t num_samples() const override { return 512; }
+  data::BatchFields fields() const override { return fields_; }
   void read(int64_t index, data::Sample& sample) const override {
     for (int64_t i = 0; i < kDrawnSeq; ++i) {
       sample.tokens.push_back(static_cast<int32_t>((index * 5 + i) % 53));
       sample.labels.push_back(static_cast<int32_t>((index * 5 + i + 1) % 53));
+      if (fields_.document_starts) sample.document_starts.push_back(i < 7 ? 0 : 7);
     }
+    if (fields_.labels == data::LabelsOf::row)
+      sample.labels.assign(1, static_cast<int32_t>(index % 3));
   }
   std::string describe() const override { return "counted tokens"; }
+
+ private:
+  data::BatchFields fields_;
 };
 
 struct DrawnRun {
   hub::ModelConfigFile model;
+  data::BatchFields fields{};
   train::Config config;
   int world = 1;
   int64_t eval_every = 0;
@@ -55,12 +65,38 @@ struct DrawnRun {
 hub::ModelConfigFile draw_model(Draw& draw, int64_t layers) {
   const int64_t hidden = draw.one_of<int64_t>("hidden", {32, 48, 96});
   const int64_t vocabulary = draw.one_of<int64_t>("vocabulary", {53, 700});
-  const auto family = draw.one_of<std::string_view>("family", {"gpt2", "llama", "bloom"});
+  const auto family = draw.one_of<std::string_view>(
+      "family", {"gpt2", "gpt2", "llama", "llama", "bloom", "encoder_classifier", "roberta"});
   if (family == "bloom") {
     nn::BloomConfig config;
     config.vocab_size = vocabulary;
     config.max_positions = 32;
     config.hidden_size = hidden;
+    config.num_layers = layers;
+    config.num_heads = 4;
+    return {.config = config};
+  }
+  if (family == "encoder_classifier") {
+    nn::EncoderClassifierConfig config;
+    config.vocab_size = vocabulary;
+    config.max_positions = 32;
+    config.hidden_size = hidden;
+    config.intermediate_size = 2 * hidden;
+    config.num_layers = layers;
+    config.num_heads = 4;
+    config.num_classes = 3;
+    return {.config = config};
+  }
+  if (family == "roberta") {
+    nn::BertConfig config;
+    config.kind = nn::BertKind::roberta;
+    config.task = nn::EncoderTask::sequence_classification;
+    config.num_classes = 3;
+    config.vocab_size = vocabulary;
+    config.max_positions = 34;
+    config.type_vocab_size = 1;
+    config.hidden_size = hidden;
+    config.intermediate_size = 2 * hidden;
     config.num_layers = layers;
     config.num_heads = 4;
     return {.config = config};
@@ -203,9 +239,15 @@ DrawnRun draw_run(uint64_t seed) {
   const auto layers = draw.one_of<int64_t>("layers", {2, 3, 4});
   run.model = draw_model(draw, layers);
   run.world = draw.one_of("world", {1, 2, 3, 4});
-  if (run.world % 2 == 0) run.config.mesh.tensor = draw.one_of("tensor", {1, 2});
-  if (run.world / run.config.mesh.tensor % 2 == 0) {
+  const bool goes_on = objective(run.model.config).kind == hub::Objective::next_tokens;
+  if (run.world % 2 == 0 && goes_on) run.config.mesh.tensor = draw.one_of("tensor", {1, 2});
+  if (run.world / run.config.mesh.tensor % 2 == 0 && goes_on) {
     run.config.mesh.sequence = draw.one_of("sequence", {1, 2});
+  }
+  const bool may_pack = goes_on && run.config.mesh.sequence == 1;
+  run.fields = fields_of(run.model.config, may_pack && draw.flip("packed"));
+  if (draw.one_of("adapters", {false, false, true})) {
+    run.model.tuning.lora = nn::LoraOptions{.rank = 4, .dropout = 0.1, .targets = {"all-linear"}};
   }
   run.config.seed = 5;
   zero::EngineConfig& engine = run.config.engine;
@@ -216,7 +258,9 @@ DrawnRun draw_run(uint64_t seed) {
   draw_bounds(draw, engine.zero);
   draw_tiers(draw, engine);
   draw_passes(draw, run.world, engine);
-  draw_pipeline(draw, layers, run);
+  // These models leave their record with both and saved inputs that are copied.
+  if (!goes_on && engine.recompute.is_on()) engine.recompute.selective = false;
+  if (goes_on) draw_pipeline(draw, layers, run);
   if (draw.one_of("narrow_moments", {false, false, true})) {
     engine.optimizer.moments = optim::Moments::bf16;
   }
@@ -253,14 +297,14 @@ DrawnRun draw_run(uint64_t seed) {
 // By rank.
 std::vector<MemoryReport> memory_of(const DrawnRun& run) {
   std::vector<MemoryReport> ranks(static_cast<size_t>(run.world));
-  const CountedTokens data;
+  const CountedTokens data(run.fields);
   const int64_t micro_batch = run.config.engine.batch.micro_batch;
   const files::ScratchFolder folder;
   comm::run_local_ranks(run.world, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     comm::RankSettings settings = world.settings();
     settings.mesh = run.config.mesh;
     world.configure(std::move(settings));
-    const auto model = hub::make_model(run.model.config);
+    const auto model = hub::make_model(run.model);
     zero::Engine engine(*model, run.config.engine, world, {.total_steps = run.steps});
     std::optional<train::CheckpointSaver> saver;
     if (run.saves) saver.emplace(engine, folder.path());
@@ -280,6 +324,7 @@ std::vector<MemoryReport> memory_of(const DrawnRun& run) {
     if (run.saves) {
       options.save = [&](const std::string&) {
         engine.read_own(zero::Engine::Own::weights_and_states, [](const zero::OwnPiece&) {});
+        if (run.model.tuning.has_adapters()) hub::visit_adapter(engine, {});
       };
     }
     options.checkpoint_every = run.config.checkpoint.every;
@@ -300,6 +345,7 @@ void expect_plan_is_the_peak(const DrawnRun& run) {
   SCOPED_TRACE(run.words);
   PlanOptions options{.world = run.world,
                       .seq = kDrawnSeq,
+                      .fields = run.fields,
                       .backend = run.world == 1 ? "single" : "local",
                       .evaluate = run.evaluates,
                       .save = run.saves};
