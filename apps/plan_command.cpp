@@ -90,7 +90,8 @@ int make_plan(PlanArguments options) {
   if (options.format == "deepspeed") return print_estimate(options);
   hub::ModelConfigFile model = model_of(options);
   model.tuning = tuning_of(options.tuning, hub::model_type(model.config));
-  options.plan.save_frozen = options.save_frozen || model.tuning.is_all();
+  options.plan.save_frozen = options.save_frozen || model.tuning.is_all() ||
+                             !model.new_parameters.empty() || model.stored_vocabulary != 0;
   if (options.config.empty() && !options.fit.fit) {
     throw ConfigError("--config must name a configuration");
   }

@@ -357,7 +357,7 @@ train::TrainerOptions trainer_options(const PlanOptions& options, const train::C
   if (options.save) {
     trainer.export_every = 2;
     trainer.save = [&engine, &snapshot, &ends, beside = config.saves_beside(),
-                    without_frozen = !options.save_frozen,
+                    without_frozen = !options.save_frozen && config.mesh.tensor == 1,
                     adapters = tuning.has_adapters()](const std::string&) {
       if (ends) return;
       if (beside) snapshot.take(engine, without_frozen);

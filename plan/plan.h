@@ -45,8 +45,10 @@ struct PlanOptions {
   // checkpoint never takes more than the steps that follow.
   bool evaluate = true;
   bool save = true;  // as train::Run does: weights at the end, and a checkpoint when told to stop
-  bool save_frozen = true;  // checkpoints hold frozen weights: SaveCheckpointOptions::frozen_from
-  int ranks_per_host = 1;   // that share a host; for the time alone
+  // Checkpoints hold frozen weights: train::SaveCheckpointOptions::frozen_from. With tensor ranks
+  // they always do.
+  bool save_frozen = true;
+  int ranks_per_host = 1;              // that share a host; for the time alone
   std::optional<Hardware> hardware{};  // whose times are wanted
   // Bytes that a rank may reserve on the device, for the choice of an offload_step; 0: not known.
   int64_t device_room = 0;

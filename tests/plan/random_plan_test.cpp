@@ -348,7 +348,8 @@ void expect_plan_is_the_peak(const DrawnRun& run) {
                       .fields = run.fields,
                       .backend = run.world == 1 ? "single" : "local",
                       .evaluate = run.evaluates,
-                      .save = run.saves};
+                      .save = run.saves,
+                      .save_frozen = run.config.mesh.tensor == 1};  // else in vain
   const Plan plan = make_plan(run.model, run.config, options);
   const std::vector<MemoryReport> ranks = memory_of(run);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
