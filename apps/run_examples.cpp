@@ -127,7 +127,7 @@ data::ExampleSettings settings_of(const ExampleArguments& arguments, const std::
                                  .end_token = !arguments.no_end,
                                  .vocabulary_size = limits.vocabulary_size};
   if (!settings.fields.tokens.empty()) {
-    settings.loss_masks = train::loss_masks_of(data::first_records(file));
+    settings.loss_masks = data::loss_masks_of(data::first_records(file));
   }
   require_pattern_fits(arguments, settings.fields);
   if (!arguments.pattern.empty()) {

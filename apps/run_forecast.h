@@ -23,7 +23,7 @@ struct PlannedRun {
   std::string comm;             // --comm
   std::string hardware;         // --hardware; empty: the machine's own file
   bool save_frozen = true;      // PlanOptions
-  train::BatchFields fields{};  // of the data
+  data::BatchFields fields{};  // of the data
 };
 
 // The backend between ranks that a plan assumes for these values of --device and --comm.
