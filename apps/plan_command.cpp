@@ -108,7 +108,7 @@ int make_plan(PlanArguments options) {
       throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options.dtype));
     }
   }
-  options.plan.fields = train::fields_of(model.config, options.pack);
+  options.plan.fields = plan::fields_of(model.config, options.pack);
   options.flags.hidden_size = hub::hidden_size(model.config);
   const int ranks_per_host =
       options.ranks_per_host > 0 ? options.ranks_per_host : std::min(options.plan.world, 8);

@@ -93,7 +93,7 @@ class TokenStreams final : public RunData {
   const std::vector<std::unique_ptr<data::Dataset>>& validation() const override {
     return validation_;
   }
-  train::BatchFields fields() const override { return {}; }
+  data::BatchFields fields() const override { return {}; }
   bool has_lengths() const override { return false; }
   bool fills_rows() const override { return false; }
   std::string samples_are() const override { return fmt::format("windows of {} tokens", seq_); }
@@ -238,8 +238,8 @@ class Examples final : public RunData {
     return validation_;
   }
   bool fills_rows() const override { return true; }
-  train::BatchFields fields() const override {
-    return arguments_.pack ? train::BatchFields{.document_starts = true} : fields_;
+  data::BatchFields fields() const override {
+    return arguments_.pack ? data::BatchFields{.document_starts = true} : fields_;
   }
   bool has_lengths() const override { return !arguments_.pack && !arguments_.pad_to_longest; }
   std::string samples_are() const override {
