@@ -19,10 +19,10 @@ struct PlannedRun {
   const hub::ModelConfigFile& model;
   const train::Config& config;
   int64_t seq = 0;
-  std::string device;           // --device
-  std::string comm;             // --comm
-  std::string hardware;         // --hardware; empty: the machine's own file
-  bool save_frozen = true;      // PlanOptions
+  std::string device;          // --device
+  std::string comm;            // --comm
+  std::string hardware;        // --hardware; empty: the machine's own file
+  bool save_frozen = true;     // PlanOptions
   data::BatchFields fields{};  // of the data
 };
 
