@@ -75,7 +75,7 @@ TEST(DataShow, TemplateThatIsNotRendered_IsSaid) {
 }
 
 TEST(DataShow, SaysWhichMasksTrainTokenIds) {
-  const train::ScratchFolder folder;
+  const files::ScratchFolder folder;
   const auto shown = [&](const std::string& more, const std::vector<std::string>& words) {
     const std::string path = folder.write("a.jsonl", "{\"input_ids\": [1, 2, 3]" + more + "}\n");
     std::vector<std::string> all{"data", "show", path, "--tokenizer", "bytes"};
