@@ -40,16 +40,16 @@ constexpr Case kCases[] = {{"gpt2", "gpt2"},
 std::string base_of(const Case& c) { return str("tests/reference/", c.base); }
 std::string adapter_of(const Case& c) { return str("tests/reference/peft/", c.name); }
 
-std::vector<double> doubles(const SafetensorsFile& file, const std::string& name) {
-  const TensorEntry* entry = file.find(name);
+std::vector<double> doubles(const files::SafetensorsFile& file, const std::string& name) {
+  const files::TensorEntry* entry = file.find(name);
   EXPECT_NE(entry, nullptr) << name;
   std::vector<double> values(static_cast<size_t>(entry->shape.numel()));
   file.read(*entry, 0, View(values.data(), DType::f64, Shape{entry->shape.numel()}));
   return values;
 }
 
-Tensor first_batch(const SafetensorsFile& file, const std::string& name) {
-  const TensorEntry* entry = file.find(name);
+Tensor first_batch(const files::SafetensorsFile& file, const std::string& name) {
+  const files::TensorEntry* entry = file.find(name);
   const Tensor tensor = Tensor::empty({entry->shape[1], entry->shape[2]}, DType::i32);
   file.read(*entry, 0, tensor.view().reshape(Shape{tensor.numel()}));
   return tensor;
@@ -57,12 +57,12 @@ Tensor first_batch(const SafetensorsFile& file, const std::string& name) {
 
 // An adapted model with peft's values.
 std::unique_ptr<nn::Model> adapted_model(const Case& c, DType dtype) {
-  const ModelConfigFile config = read_model_config(base_of(c));
-  std::unique_ptr<nn::Model> model = make_model(config.config);
-  const FolderWeights base(base_of(c), *model, config.config);
-  apply_tuning(*model, tuning_of_adapter(adapter_of(c)));
+  const hub::ModelConfigFile config = hub::read_model_config(base_of(c));
+  std::unique_ptr<nn::Model> model = hub::make_model(config.config);
+  const hub::FolderWeights base(base_of(c), *model, config.config);
+  hub::apply_tuning(*model, hub::tuning_of_adapter(adapter_of(c)));
   model->set_dtype(dtype);
-  model->load(AdaptedWeights(*model, &base, name_map(config.config), adapter_of(c)));
+  model->load(hub::AdaptedWeights(*model, &base, hub::name_map(config.config), adapter_of(c)));
   return model;
 }
 
@@ -89,8 +89,9 @@ TEST_P(Peft, GradientsOfItsAdapterMatch) {
                                        : dtype == DType::f32 ? 8e-7
                                                              : 2e-2);
   const std::string file = adapter_of(c) + "/reference.safetensors";
-  const SafetensorsFile reference = SafetensorsFile::open(file);
-  const SafetensorsFile data = SafetensorsFile::open(base_of(c) + "/reference.safetensors");
+  const files::SafetensorsFile reference = files::SafetensorsFile::open(file);
+  const files::SafetensorsFile data =
+      files::SafetensorsFile::open(base_of(c) + "/reference.safetensors");
   Context context({.num_threads = 1});
   const ContextScope scope(context);
   const auto model = adapted_model(c, dtype);
@@ -101,9 +102,10 @@ TEST_P(Peft, GradientsOfItsAdapterMatch) {
   const Tensor loss = model->loss(batch);
   autograd::backward(loss);
   EXPECT_NEAR(loss.item() / static_cast<double>(targets), doubles(reference, "loss")[0], tolerance);
-  NameMap names = adapter_names(name_map(read_model_config(base_of(c)).config), *model);
+  hub::NameMap names =
+      hub::adapter_names(hub::name_map(hub::read_model_config(base_of(c)).config), *model);
   names.prefixes = {"grad."};
-  const WeightReader gradients(WeightFolder::open(file), names);
+  const hub::WeightReader gradients(hub::WeightFolder::open(file), names);
   for (const auto& [name, parameter] : model->named_parameters()) {
     ASSERT_EQ(parameter->grad().has_value(), nn::is_lora_parameter(name)) << name;
     if (!parameter->grad()) continue;
@@ -120,26 +122,29 @@ TEST_P(Peft, GradientsOfItsAdapterMatch) {
 TEST_P(Peft, MergesToTheSameWeights) {
   const auto& [c, dtype] = GetParam();
   if (dtype == DType::f64) return;  // a merged model has at most 32 bits
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   Context context({.num_threads = 1});
   const ContextScope scope(context);
   const auto merge = [&] {
-    merge_adapter(base_of(c), adapter_of(c), folder / "merged", {.dtype = dtype});
+    hub::merge_adapter(base_of(c), adapter_of(c), folder / "merged", {.dtype = dtype});
   };
   if (std::string_view(c.name) == "tied_embedding") {
     EXPECT_THROW(merge(), ConfigError);  // the head would change with the table
     return;
   }
   merge();
-  const SafetensorsFile merged = SafetensorsFile::open(folder / "merged/model.safetensors");
-  const SafetensorsFile base = SafetensorsFile::open(base_of(c) + "/model.safetensors");
-  const SafetensorsFile reference = SafetensorsFile::open(adapter_of(c) + "/reference.safetensors");
+  const files::SafetensorsFile merged =
+      files::SafetensorsFile::open(folder / "merged/model.safetensors");
+  const files::SafetensorsFile base =
+      files::SafetensorsFile::open(base_of(c) + "/model.safetensors");
+  const files::SafetensorsFile reference =
+      files::SafetensorsFile::open(adapter_of(c) + "/reference.safetensors");
   ASSERT_EQ(merged.header().tensors.size(), base.header().tensors.size());
   // One rounding to the result's dtype, of values that peft's sums in another order may have moved
   // across a rounding's border.
   const double tolerance = dtype == DType::f32 ? 0x1p-23 : 0x1p-8;
   int compared = 0;
-  for (const TensorEntry& tensor : base.header().tensors) {
+  for (const files::TensorEntry& tensor : base.header().tensors) {
     if (reference.find("merged." + tensor.name) == nullptr) continue;
     const std::vector<double> expected = doubles(reference, "merged." + tensor.name);
     const std::vector<double> actual = doubles(merged, tensor.name);
@@ -156,27 +161,28 @@ TEST_P(Peft, MergesToTheSameWeights) {
 TEST_P(Peft, AdapterIsSavedAsPeftSavesIt) {
   const auto& [c, dtype] = GetParam();
   if (dtype == DType::f64) return;  // an adapter is f32; its values are exact in bf16
-  const ScratchFolder folder;
+  const files::ScratchFolder folder;
   Context context({.num_threads = 1});
   const ContextScope scope(context);
   const auto model = adapted_model(c, dtype);
-  const NameMap names = name_map(read_model_config(base_of(c)).config);
-  const AdapterConfig config = read_adapter_config(adapter_of(c));
-  AdapterFolderWriter writer(folder / "saved", config, *model, names);
+  const hub::NameMap names = hub::name_map(hub::read_model_config(base_of(c)).config);
+  const hub::AdapterConfig config = hub::read_adapter_config(adapter_of(c));
+  hub::AdapterFolderWriter writer(folder / "saved", config, *model, names);
   for (const auto& [name, parameter] : model->named_parameters()) {
     if (parameter->requires_grad())
       writer.write(name, 0, parameter->data().view().reshape(Shape{parameter->numel()}));
   }
   writer.commit();
-  EXPECT_EQ(read_adapter_config(folder / "saved").lora, config.lora);
-  const SafetensorsFile saved = SafetensorsFile::open(folder / "saved/adapter_model.safetensors");
-  const SafetensorsFile theirs =
-      SafetensorsFile::open(adapter_of(c) + "/adapter_model.safetensors");
-  for (const TensorEntry& tensor : theirs.header().tensors) {
+  EXPECT_EQ(hub::read_adapter_config(folder / "saved").lora, config.lora);
+  const files::SafetensorsFile saved =
+      files::SafetensorsFile::open(folder / "saved/adapter_model.safetensors");
+  const files::SafetensorsFile theirs =
+      files::SafetensorsFile::open(adapter_of(c) + "/adapter_model.safetensors");
+  for (const files::TensorEntry& tensor : theirs.header().tensors) {
     if (tensor.name.find(".base_layer.") != std::string::npos) continue;
     EXPECT_EQ(doubles(saved, tensor.name), doubles(theirs, tensor.name)) << tensor.name;
   }
-  for (const TensorEntry& tensor : saved.header().tensors) {
+  for (const files::TensorEntry& tensor : saved.header().tensors) {
     EXPECT_NE(theirs.find(tensor.name), nullptr) << tensor.name;
   }
 }
@@ -185,11 +191,11 @@ TEST_P(Peft, AdapterIsSavedAsPeftSavesIt) {
 TEST(PeftTies, ATiedTableThatIsTrainedWhole_IsRefused) {
   Context context({.num_threads = 1});
   const ContextScope scope(context);
-  const ModelConfigFile config = read_model_config("tests/reference/gpt2");
-  const std::unique_ptr<nn::Model> model = make_model(config.config);
-  apply_tuning(*model, {.lora = parse_lora("targets=c_attn,modules_to_save=wte")});
+  const hub::ModelConfigFile config = hub::read_model_config("tests/reference/gpt2");
+  const std::unique_ptr<nn::Model> model = hub::make_model(config.config);
+  hub::apply_tuning(*model, {.lora = hub::parse_lora("targets=c_attn,modules_to_save=wte")});
   try {
-    AdaptedWeights(*model, nullptr, name_map(config.config), "");
+    hub::AdaptedWeights(*model, nullptr, hub::name_map(config.config), "");
     ADD_FAILURE() << "it was taken";
   } catch (const ConfigError& error) {
     EXPECT_NE(std::string(error.what()).find("modules_to_save names transformer.wte.weight"),

@@ -131,27 +131,27 @@ TEST(JsonTokenizer, LongPiece_IsMergedAsShortOnesAre) {
 // --- parts of a tokenizer.json, each on what the part before it left
 
 TEST(JsonTokenizer, JoinedParts_GiveTheReferenceIds) {
-  const json::Value reference = json::parse_file(kFolder + "joined.json");
-  const json::Array& texts = reference.at("texts").as_array();
-  for (const json::Value& row : reference.at("rows").as_array()) {
-    json::Object root;
+  const files::json::Value reference = files::json::parse_file(kFolder + "joined.json");
+  const files::json::Array& texts = reference.at("texts").as_array();
+  for (const files::json::Value& row : reference.at("rows").as_array()) {
+    files::json::Object root;
     root.set("model", reference.at("model"));
     for (const char* part : {"added_tokens", "normalizer", "pre_tokenizer"}) {
       root.set(part, row.at(part));
     }
-    SCOPED_TRACE(json::write(row).substr(0, 400));
+    SCOPED_TRACE(files::json::write(row).substr(0, 400));
     std::unique_ptr<JsonTokenizer> tokenizer;
     try {
-      tokenizer = JsonTokenizer::parse(json::Value(std::move(root)), "joined");
+      tokenizer = JsonTokenizer::parse(files::json::Value(std::move(root)), "joined");
     } catch (const ConfigError& error) {
       EXPECT_THAT(error.what(), HasSubstr("install lib"));
       continue;
     }
     for (size_t i = 0; i < texts.size(); ++i) {
-      const json::Value& wanted = row.at("ids").at(i);
+      const files::json::Value& wanted = row.at("ids").at(i);
       if (wanted.is_null()) continue;
       std::vector<int32_t> ids;
-      for (const json::Value& id : wanted.as_array()) {
+      for (const files::json::Value& id : wanted.as_array()) {
         ids.push_back(static_cast<int32_t>(id.as_int64(0, 1000)));
       }
       EXPECT_EQ(tokenizer->encode(texts[i].as_string()), ids)
