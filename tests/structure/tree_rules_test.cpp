@@ -156,7 +156,7 @@ INSTANTIATE_TEST_SUITE_P(
         DoorCase{"libaio", "libaio.h", "offload/aio_storage.cpp", "offload/storage.cpp"},
         DoorCase{"sentencepiece", "sentencepiece_processor.h", "text/piece_sentencepiece.cpp",
                  "text/piece.cpp"},
-        DoorCase{"zlib", "zlib.h", "train/records/gzip_zlib.cpp", "train/records/gzip.cpp"},
+        DoorCase{"zlib", "zlib.h", "data/records/gzip_zlib.cpp", "data/records/gzip.cpp"},
         DoorCase{"utf8proc", "utf8proc.h", "text/form_utf8proc.cpp", "text/form.cpp"},
         DoorCase{"pcre2", "pcre2.h", "text/tokenizer_pcre2.cpp", "train/tokenizer.cpp"},
         DoorCase{"cuda", "cuda_runtime.h", "core/cuda/stream.cpp", "core/stream.cpp"},
