@@ -264,8 +264,6 @@ DrawnRun draw_run(uint64_t seed) {
   draw_bounds(draw, engine.zero);
   draw_tiers(draw, engine);
   draw_passes(draw, run.world, engine);
-  // These models leave their record with both and saved inputs that are copied.
-  if (!goes_on && engine.recompute.is_on()) engine.recompute.selective = false;
   if (goes_on) draw_pipeline(draw, layers, run);
   if (draw.one_of("narrow_moments", {false, false, true})) {
     engine.optimizer.moments = optim::Moments::bf16;
