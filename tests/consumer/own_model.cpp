@@ -66,7 +66,7 @@ void run(const std::string& folder) {
     loss = engine.step().loss;
   }
   expect(loss < 0.1, "a loss of " + std::to_string(loss));
-  const std::vector<int32_t> more = zinc::generate(
+  const std::vector<int32_t> more = zinc::generate_tokens(
       engine, std::vector<int32_t>{2, 3}, {.max_tokens = 3, .sampling = {.temperature = 0.0}});
   expect(more == std::vector<int32_t>{4, 5, 6}, "2 3 goes on with 4 5 6");
   zinc::save_weights(engine, folder, {.replace = true});
