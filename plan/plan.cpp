@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/work_log.h"
 #include "hub/adapter.h"
+#include "hub/family.h"
 #include "hub/model.h"
 #include "train/checkpoint/save_checkpoint.h"
 #include "train/trainer.h"
