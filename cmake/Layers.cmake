@@ -133,7 +133,8 @@ foreach(layer IN LISTS ZINC_LAYERS)
       target_compile_options(zinc_kernels PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-march=skylake>)
       target_compile_definitions(zinc_kernels PRIVATE HWY_COMPILE_ONLY_STATIC)
     endif()
-    if(layer STREQUAL "kernels")  # loops marked as vector loops; no threads of OpenMP
+    # Loops that are marked as vector loops. With oneDNN all of OpenMP is there.
+    if(layer STREQUAL "kernels" AND NOT ZINC_HAVE_ONEDNN)
       target_compile_options(zinc_kernels PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fopenmp-simd>)
     endif()
     # It parses arguments and prints: a third less to compile.
