@@ -116,17 +116,18 @@ using zero::Loss;
 using zero::StepOutcome;
 using zero::StepResult;
 
-// --- what a step does, and passes over it: zero/program/program.h, zero/program/pass.h
+// --- what a step does, and rewrites of it: zero/program/program.h, zero/program/rewrite.h
 using zero::Body;
 using zero::ByGroup;
 using zero::EventKind;
 using zero::Op;
 using zero::OpKind;
-using zero::Pass;
-using zero::PassInputs;
 using zero::Phase;
 using zero::Place;
 using zero::Program;
+using zero::ProgramOps;
+using zero::Rewrite;
+using zero::RewriteInputs;
 using zero::StepProgram;
 
 // --- tensors and their functions, in alphabetical order: docs/ops.md.

@@ -210,7 +210,7 @@ void add_plan_command(CLI::App& app, Action& action) {
   verb->add_option("--html", options->html,
                    "With --program: as a page in this file, with --diff both programs")
       ->type_name("FILE");
-  verb->add_option("--without", options->plan.without_passes,
+  verb->add_option("--without", options->plan.without_rewrites,
                    "Passes of the step program to leave out, as in --without prefetch");
   verb->add_option(
           "--rank", options->plan.rank,

@@ -370,7 +370,7 @@ train::TrainerOptions trainer_options(const PlanOptions& options, const train::C
   return trainer;
 }
 
-void measure(std::vector<PlannedPass>& passes, const hub::ModelConfigFile& model,
+void measure(std::vector<PlannedRewrite>& rewrites, const hub::ModelConfigFile& model,
              const train::Config& config, const PlanOptions& options);
 
 Plan plan_in(comm::World& world, nn::Model& model, const hub::ModelConfigFile& model_config,
@@ -378,7 +378,7 @@ Plan plan_in(comm::World& world, nn::Model& model, const hub::ModelConfigFile& m
   const int64_t steps = steps_of(config);
   ProgramWatch program(world.context(), log);
   zero::EngineOptions engine_options{.total_steps = steps};
-  engine_options.without_passes = options.without_passes;
+  engine_options.without_rewrites = options.without_rewrites;
   if (options.program) {
     watch.follow(&program);
     engine_options.on_place = [&program](const zero::Phase& phase, size_t place) {
@@ -432,7 +432,7 @@ Plan plan_in(comm::World& world, nn::Model& model, const hub::ModelConfigFile& m
     plan.fullest.shorter = shorter_step(log, speed, options, watch.starts(), plan.fullest);
   if (options.program) {
     plan.program = program.read(engine.step_program(), timed);
-    measure(plan.program->passes, model_config, config, options);
+    measure(plan.program->rewrites, model_config, config, options);
   }
   return plan;
 }
@@ -458,23 +458,23 @@ Plan plan_as_configured(const hub::ModelConfigFile& model_config, const train::C
   return plan;
 }
 
-// What each pass of the plan's program cost, by the plans without those that come after it.
-void measure(std::vector<PlannedPass>& passes, const hub::ModelConfigFile& model,
+// What each rewrite of the plan's program cost, by the plans without those that come after it.
+void measure(std::vector<PlannedRewrite>& rewrites, const hub::ModelConfigFile& model,
              const train::Config& config, const PlanOptions& options) {
   // A program cannot do without these.
   const auto is_needed = [](const std::string& name) {
     return name != "update_early" && name != "update_late" && name != "keep_through_step" &&
            name != "keep_resident" && name != "prefetch" && name != "read_parameters";
   };
-  for (size_t i = 0; i < passes.size(); ++i) {
+  for (size_t i = 0; i < rewrites.size(); ++i) {
     PlanOptions until = options;
     until.program = false;
-    for (size_t later = i + 1; later < passes.size(); ++later) {
-      if (!is_needed(passes[later].name)) until.without_passes.push_back(passes[later].name);
+    for (size_t later = i + 1; later < rewrites.size(); ++later) {
+      if (!is_needed(rewrites[later].name)) until.without_rewrites.push_back(rewrites[later].name);
     }
     const Plan plan = plan_as_configured(model, config, until);
-    passes[i].device_peak = plan.fullest.device_peak();
-    if (plan.fullest.time) passes[i].step_seconds = plan.fullest.time->step_seconds;
+    rewrites[i].device_peak = plan.fullest.device_peak();
+    if (plan.fullest.time) rewrites[i].step_seconds = plan.fullest.time->step_seconds;
   }
 }
 

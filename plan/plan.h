@@ -58,7 +58,7 @@ struct PlanOptions {
   // And bytes of the device, handed out, that a plan ends at, wherever it is.
   std::function<bool(const MemoryReport&)> is_enough{};
   std::optional<int64_t> hopeless_bytes{};
-  std::vector<std::string> without_passes{};  // zero::EngineOptions
+  std::vector<std::string> without_rewrites{};  // zero::EngineOptions
   // Of a pipeline, those of its ranks that are planned where `rank` is absent; empty: all.
   std::vector<int> pipe_ranks{};
 };

@@ -117,17 +117,17 @@ PlannedProgram ProgramWatch::read(const zero::StepProgram& program, const TimedS
   add("step", "", program.program.step);
   add("evaluation", "forward", program.program.evaluation);
   const std::vector<const zero::Phase*> phases = program.program.phases();
-  for (const zero::PassEffect& effect : program.effects) {
-    PlannedPass& pass = read.passes.emplace_back();
-    pass.name = effect.name;
+  for (const zero::RewriteEffect& effect : program.effects) {
+    PlannedRewrite& rewrite = read.rewrites.emplace_back();
+    rewrite.name = effect.name;
     for (const zero::OpChange& change : effect.changes) {
-      ++(change.added ? pass.added : pass.removed);
+      ++(change.added ? rewrite.added : rewrite.removed);
       const auto place = numbers.find({phases[change.phase], change.place});
       if (place == numbers.end()) continue;
-      pass.changes.push_back({.place = place->second,
-                              .behind = change.behind,
-                              .added = change.added,
-                              .op = zero::describe(change.op, *program.groups)});
+      rewrite.changes.push_back({.place = place->second,
+                                 .behind = change.behind,
+                                 .added = change.added,
+                                 .op = zero::describe(change.op, *program.groups)});
     }
   }
   for (const PlayedSpan& span : timed.spans) {
@@ -238,14 +238,14 @@ std::string page_of(const std::vector<const PlannedPlace*>& places) {
   return text;
 }
 
-std::string passes_page(const std::vector<PlannedPass>& passes) {
-  std::string text = fmt::format("{:<22} {:>6} {:>8} {:>18} {:>12}\n", "pass", "added", "removed",
-                                 "peak then", "step");
-  for (const PlannedPass& pass : passes) {
-    text +=
-        fmt::format("{:<22} {:>6} {:>8} {:>14.2f} MiB {:>12}\n", pass.name, pass.added,
-                    pass.removed, static_cast<double>(pass.device_peak) / 0x1p20,
-                    pass.step_seconds ? fmt::format("{:.3f} ms", 1e3 * *pass.step_seconds) : "");
+std::string rewrites_table(const std::vector<PlannedRewrite>& rewrites) {
+  std::string text = fmt::format("{:<22} {:>6} {:>8} {:>18} {:>12}\n", "rewrite", "added",
+                                 "removed", "peak then", "step");
+  for (const PlannedRewrite& rewrite : rewrites) {
+    text += fmt::format(
+        "{:<22} {:>6} {:>8} {:>14.2f} MiB {:>12}\n", rewrite.name, rewrite.added, rewrite.removed,
+        static_cast<double>(rewrite.device_peak) / 0x1p20,
+        rewrite.step_seconds ? fmt::format("{:.3f} ms", 1e3 * *rewrite.step_seconds) : "");
   }
   return text;
 }
@@ -285,7 +285,7 @@ std::string pipeline_page(const PlannedPipeline& pipeline) {
 
 std::string describe(const PlannedProgram& program) {
   std::string text =
-      fmt::format("step program {:016x}\n\n{}", program.hash, passes_page(program.passes));
+      fmt::format("step program {:016x}\n\n{}", program.hash, rewrites_table(program.rewrites));
   if (program.pipeline) text += pipeline_page(*program.pipeline);
   for (size_t begin = 0; begin < program.places.size();) {
     const std::string title = title_of(program.places[begin]);
@@ -322,16 +322,16 @@ void write_spans(files::json::Writer& json, const std::vector<PlannedSpan>& span
 void write_program(files::json::Writer& json, const PlannedProgram& program) {
   json.begin_object();
   json.member("hash", fmt::format("{:016x}", program.hash));
-  json.key("passes").begin_array();
-  for (const PlannedPass& pass : program.passes) {
+  json.key("rewrites").begin_array();
+  for (const PlannedRewrite& rewrite : program.rewrites) {
     json.begin_object();
-    json.member("name", pass.name);
-    json.member("added", pass.added);
-    json.member("removed", pass.removed);
-    json.member("device_peak_bytes", pass.device_peak);
-    if (pass.step_seconds) json.member("step_seconds", *pass.step_seconds);
+    json.member("name", rewrite.name);
+    json.member("added", rewrite.added);
+    json.member("removed", rewrite.removed);
+    json.member("device_peak_bytes", rewrite.device_peak);
+    if (rewrite.step_seconds) json.member("step_seconds", *rewrite.step_seconds);
     json.key("changes").begin_array();
-    for (const PlannedChange& change : pass.changes) {
+    for (const PlannedChange& change : rewrite.changes) {
       json.begin_object();
       json.member("place", static_cast<int64_t>(change.place));
       json.member(change.added ? "added" : "removed", change.op);
@@ -475,19 +475,19 @@ std::string describe_difference(const PlannedProgram& program, const files::json
     if (title != title_of(place)) text += fmt::format("{}\n", title = title_of(place));
     text += fmt::format("  {}\n{}", place.event, lines);
   }
-  std::string passes;
-  for (const PlannedPass& pass : program.passes) {
-    for (const files::json::Value& theirs : other.at("passes").as_array()) {
-      if (theirs.at("name").as_string() != pass.name) continue;
+  std::string rewrites;
+  for (const PlannedRewrite& rewrite : program.rewrites) {
+    for (const files::json::Value& theirs : other.at("rewrites").as_array()) {
+      if (theirs.at("name").as_string() != rewrite.name) continue;
       const int64_t bytes = theirs.at("device_peak_bytes").as_int64();
-      if (bytes == pass.device_peak) continue;
-      passes +=
-          fmt::format("peak with {}: {} bytes, the other {}\n", pass.name, pass.device_peak, bytes);
+      if (bytes == rewrite.device_peak) continue;
+      rewrites += fmt::format("peak with {}: {} bytes, the other {}\n", rewrite.name,
+                              rewrite.device_peak, bytes);
     }
   }
-  if (differing == 0 && passes.empty()) return "the programs are the same\n";
+  if (differing == 0 && rewrites.empty()) return "the programs are the same\n";
   return fmt::format("{}{} places differ; +: only here, -: only there\n{}", text, differing,
-                     passes);
+                     rewrites);
 }
 
 }  // namespace zinc::plan

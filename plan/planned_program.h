@@ -19,7 +19,7 @@
 #include "core/work_log.h"
 #include "files/json/value.h"
 #include "plan/playback.h"
-#include "zero/passes/step_program.h"
+#include "zero/rewrites/step_program.h"
 
 namespace zinc::plan {
 
@@ -41,15 +41,15 @@ struct PlannedPlace {
   std::vector<PlannedBytes> bytes{};  // what is not zero; empty as device_bytes
 };
 
-// An op that a pass added or took away.
+// An op that a rewrite added or took away.
 struct PlannedChange {
   size_t place = 0;  // of PlannedProgram::places
   bool behind = false, added = false;
   std::string op;
 };
 
-// A pass, and the run that has it and those before it.
-struct PlannedPass {
+// A rewrite, and the run that has it and those before it.
+struct PlannedRewrite {
   std::string name;
   int64_t added = 0, removed = 0;  // ops
   int64_t device_peak = 0;
@@ -79,7 +79,7 @@ struct PlannedPipeline {
 struct PlannedProgram {
   uint64_t hash = 0;
   std::optional<PlannedPipeline> pipeline{};
-  std::vector<PlannedPass> passes;
+  std::vector<PlannedRewrite> rewrites;
   std::vector<PlannedPlace> places;
   std::vector<PlannedSpan> spans;  // by their end; empty without times
 };
@@ -103,7 +103,7 @@ class ProgramWatch {
   void visit(const zero::Phase& phase, size_t place);
   void begin_timed() { is_timed_ = true; }
   void freeze();
-  // `timed`: empty: no times. Passes have their changes alone.
+  // `timed`: empty: no times. Rewrites have their changes alone.
   PlannedProgram read(const zero::StepProgram& program, const TimedStep& timed) const;
 
  private:
@@ -124,7 +124,8 @@ class ProgramWatch {
 std::string describe(const PlannedProgram& program);
 std::string json_of(const PlannedProgram& program);
 // One page for a browser that needs no other file: time down, lanes across, waits, memory by label,
-// what each pass changed. `other`: null, or what json_of() gave of a program that is drawn beside.
+// what each rewrite changed. `other`: null, or what json_of() gave of a program that is drawn
+// beside.
 struct OtherProgram {
   std::string name;
   const files::json::Value* program = nullptr;

@@ -5,7 +5,7 @@
 //
 //   address#axis=time       time down the page; `order` (default): events
 //   address#tier=host       whose memory; default `device`
-//   address#pass=prefetch   marks what this pass changed
+//   address#rewrite=prefetch   marks what this rewrite changed
 //   address#from=100&to=130 events, or seconds
 #pragma once
 

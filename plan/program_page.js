@@ -50,17 +50,17 @@ class View {
     this.places = program.places;
     this.spans = program.spans || [];
     this.peak = 0;
-    this.changes = new Map();  // by pass, by place
-    for (const pass of program.passes) {
+    this.changes = new Map();  // by rewrite, by place
+    for (const rewrite of program.rewrites) {
       const by = new Map();
-      for (const change of pass.changes || []) {
+      for (const change of rewrite.changes || []) {
         if (!by.has(change.place)) by.set(change.place, []);
         by.get(change.place).push(change);
       }
-      this.changes.set(pass.name, by);
-      this.peak = Math.max(this.peak, pass.device_peak_bytes);
+      this.changes.set(rewrite.name, by);
+      this.peak = Math.max(this.peak, rewrite.device_peak_bytes);
     }
-    const last = program.passes[program.passes.length - 1];
+    const last = program.rewrites[program.rewrites.length - 1];
     this.stepSeconds = last && last.step_seconds;
     this.end = this.spans.reduce((end, span) => Math.max(end, span.end), 0);
     this.streams = kStreams.filter(stream => this.spans.some(span => span.stream === stream));
@@ -180,7 +180,7 @@ function opDifference(mine, theirs) {  // with the side, as the text of --diff
   return { added, removed: rest };
 }
 
-const state = { axis: 'order', tier: 'device', pass: '', from: 0, to: 1 };
+const state = { axis: 'order', tier: 'device', rewrite: '', from: 0, to: 1 };
 let views, rows, rowOf, marks, hits, drawn, scheduled = false;
 
 function readState() {
@@ -189,7 +189,7 @@ function readState() {
   state.axis = view.get('axis') === 'time' && canTime ? 'time' : 'order';
   state.tier = [...$('tier').options].some(o => o.value === view.get('tier'))
     ? view.get('tier') : 'device';
-  state.pass = view.get('pass') || '';
+  state.rewrite = view.get('rewrite') || '';
   const number = (name, otherwise) =>
     Number.isFinite(parseFloat(view.get(name))) ? parseFloat(view.get(name)) : otherwise;
   state.from = Math.max(0, number('from', 0));
@@ -200,7 +200,7 @@ function readState() {
 function writeState() {
   const view = new URLSearchParams({ axis: state.axis, tier: state.tier,
     from: state.from.toPrecision(6), to: state.to.toPrecision(6) });
-  if (state.pass) view.set('pass', state.pass);
+  if (state.rewrite) view.set('rewrite', state.rewrite);
   try { history.replaceState(null, '', '#' + view); } catch (error) { /* a page without address */ }
 }
 const whole = () => state.axis === 'time'
@@ -223,12 +223,12 @@ function schedule() {
   setTimeout(() => { scheduled = false; writeState(); draw(); }, 0);
 }
 
-// What stands in the margin of a row: what the chosen pass did, or how the programs differ.
+// What stands in the margin of a row: what the chosen rewrite did, or how the programs differ.
 function makeMarks() {
   marks = new Map();
   rows.forEach((row, r) => {
-    if (state.pass) {
-      const changes = row[0] === null ? null : (views[0].changes.get(state.pass) || new Map()).get(row[0]);
+    if (state.rewrite) {
+      const changes = row[0] === null ? null : (views[0].changes.get(state.rewrite) || new Map()).get(row[0]);
       if (changes) {
         marks.set(r, {
           added: changes.filter(c => c.added).map(c => c.added + (c.side === 'before' ? ' (ahead)' : ' (behind)')),
@@ -570,8 +570,8 @@ function draw() {
   context.fillStyle = line;
   context.fillRect(0, kTop - 1, size.width, 1);
   for (const axis of ['order', 'time']) $('axis-' + axis).setAttribute('aria-pressed', state.axis === axis);
-  for (const row of $('passes').querySelectorAll('button')) {
-    row.setAttribute('aria-pressed', row.dataset.pass === state.pass);
+  for (const row of $('rewrites').querySelectorAll('button')) {
+    row.setAttribute('aria-pressed', row.dataset.rewrite === state.rewrite);
   }
   Object.assign($('canvas').dataset, drawn, { from: state.from, to: state.to });
   document.body.dataset.state = 'drawn';
@@ -597,7 +597,7 @@ function fillControls() {
     $('axis-time').disabled = true;
     $('axis-time').title = 'Times need the speeds of a machine: zinc plan --program --hardware FILE';
   }
-  const table = $('passes');
+  const table = $('rewrites');
   const row = (cells, kind) => {
     const tr = table.insertRow();
     for (const cell of cells) {
@@ -606,26 +606,26 @@ function fillControls() {
       tr.append(td);
     }
   };
-  row(['pass', 'ops added', 'removed', 'peak then', 'by it', 'step then', 'by it'], 'th');
+  row(['rewrite', 'ops added', 'removed', 'peak then', 'by it', 'step then', 'by it'], 'th');
   let before = null;
   const signed = (value, print) => (value > 0 ? '+' : value < 0 ? '−' : '') + print(Math.abs(value));
-  for (const pass of first.program.passes) {
+  for (const rewrite of first.program.rewrites) {
     const button = document.createElement('button');
-    button.textContent = pass.name;
-    button.title = 'Marks in the margin where this pass changed the program';
-    button.dataset.pass = pass.name;
+    button.textContent = rewrite.name;
+    button.title = 'Marks in the margin where this rewrite changed the program';
+    button.dataset.rewrite = rewrite.name;
     button.addEventListener('click', () => {
-      state.pass = state.pass === pass.name ? '' : pass.name;
+      state.rewrite = state.rewrite === rewrite.name ? '' : rewrite.name;
       if (state.axis === 'time') setAxis('order');
       makeMarks();
       schedule();
     });
-    const time = pass.step_seconds;
-    row([button, pass.added, pass.removed, mib(pass.device_peak_bytes),
-      before ? signed(pass.device_peak_bytes - before.device_peak_bytes, mib) : '',
+    const time = rewrite.step_seconds;
+    row([button, rewrite.added, rewrite.removed, mib(rewrite.device_peak_bytes),
+      before ? signed(rewrite.device_peak_bytes - before.device_peak_bytes, mib) : '',
       time === undefined ? '' : ms(time),
       before && time !== undefined ? signed(time - before.step_seconds, ms) : ''], 'td');
-    before = pass;
+    before = rewrite;
   }
   const legend = (name, colour) => {
     const swatch = document.createElement('i');
@@ -638,7 +638,7 @@ function fillControls() {
   legend('gathered, not yet used', '#a9c6ee');
   legend('in use until it is given back', '#4c86d9');
   legend('waits', 'repeating-linear-gradient(135deg, #8796a8 0 1px, transparent 1px 4px)');
-  legend(views.length > 1 ? 'only in the left program' : 'put there by the chosen pass', kAdded);
+  legend(views.length > 1 ? 'only in the left program' : 'put there by the chosen rewrite', kAdded);
   legend(views.length > 1 ? 'only in the right one' : 'taken away by it', kRemoved);
 }
 function runsOfAll(same, visit) {

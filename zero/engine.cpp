@@ -25,7 +25,7 @@
 #include "parallel/shared_model.h"
 #include "zero/group/gradient_policy.h"
 #include "zero/layout/shard_group.h"
-#include "zero/passes/step_program.h"
+#include "zero/rewrites/step_program.h"
 #include "zero/run/lockstep.h"
 #include "zero/run/recorded_passes.h"
 #include "zero/run/runner.h"
@@ -198,7 +198,7 @@ void require_recomputation(const nn::Model& model, const RecomputeConfig& recomp
           "the key out"));
 }
 
-// The program of a step as configured, with a client's passes.
+// The program of a step as configured, with a client's rewrites.
 StepProgram plan_step(nn::Model& model, const ShardGroups& groups, const EngineConfig& config,
                       const ExampleBatch& example, const Context& context,
                       const EngineOptions& options, parallel::PipelineCut* cut) {
@@ -213,7 +213,7 @@ StepProgram plan_step(nn::Model& model, const ShardGroups& groups, const EngineC
   }
   StepProgram program =
       make_step_program(model, groups, policy, example, config.batches_together(),
-                        {.passes = options.passes, .without = options.without_passes}, cut);
+                        {.rewrites = options.rewrites, .without = options.without_rewrites}, cut);
   // A rank of a pipeline may have no block that is recomputed.
   if (cut == nullptr) require_recomputation(model, config.recompute, program.record);
   return program;

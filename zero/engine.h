@@ -38,7 +38,7 @@
 #include "optim/optimizer.h"
 #include "optim/parameter_groups.h"
 #include "zero/engine_config.h"
-#include "zero/passes/step_program.h"
+#include "zero/rewrites/step_program.h"
 #include "zero/update/step_result.h"
 #include "zero/update/training_state.h"
 #include "zero/values/own_values.h"
@@ -101,11 +101,11 @@ struct EngineOptions {
   // On stage 3 every rank has to use the same shard groups in the same order. That is checked, by a
   // round between the ranks per use, and gradients are whole until the end of a backward pass.
   bool dynamic_model = false;
-  // A client's own rewrites of the step program: zero/program/pass.h. They run after the engine's,
-  // and are the same on all ranks.
-  std::vector<Pass> passes;
-  // Names of passes of the engine that do not run: "prefetch".
-  std::vector<std::string> without_passes;
+  // A client's own rewrites of the step program: zero/program/rewrite.h. They run after the
+  // engine's, and are the same on all ranks.
+  std::vector<Rewrite> rewrites;
+  // Names of rewrites of the engine that do not run: "prefetch".
+  std::vector<std::string> without_rewrites;
   // Makes the batch with which the model is recorded, of the shapes that the run trains on. Empty:
   // nn::Model::example().
   ExampleBatch example;
@@ -248,7 +248,7 @@ class Engine {
   // transformer.h.3.mlp.c_fc.weight".
   std::string moment() const;
 
-  // What a step does and when, as the passes left it: Note [The step program].
+  // What a step does and when, as the rewrites left it: Note [The step program].
   const StepProgram& step_program() const;
 
  private:

@@ -19,12 +19,12 @@
 #include "nn/module.h"
 #include "zero/engine_config.h"
 #include "zero/layout/shard_group.h"
-#include "zero/passes/step_program.h"
+#include "zero/rewrites/step_program.h"
 #include "zero/update/stores.h"
 
 namespace zinc::zero {
 
-// What the configuration asks of the order of a step: which passes make its program, and which of
+// What the configuration asks of the order of a step: which rewrites make its program, and which of
 // the ways below an update takes. The one place that decides it.
 StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, Device device,
                          bool dynamic_model);

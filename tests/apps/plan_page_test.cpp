@@ -151,7 +151,7 @@ TEST_F(PlanPageSlow, ZoomsByAddressButtonAndWheel) {
 
 TEST_F(PlanPageSlow, MarksWhatAPassChanged) {
   EXPECT_EQ(open(page_of())["marks"], 0);
-  EXPECT_GT(open(page_of(), "pass=prefetch")["marks"], 20);
+  EXPECT_GT(open(page_of(), "rewrite=prefetch")["marks"], 20);
 }
 
 TEST_F(PlanPageSlow, TwoProgramsStandSideBySide) {

@@ -54,7 +54,7 @@ Plan plan(const std::vector<std::string>& without = {}, int64_t accumulation = 1
   options.ranks_per_host = 2;
   options.hardware = slow();
   options.program = true;
-  options.without_passes = without;
+  options.without_rewrites = without;
   return make_plan(model(), config, options);
 }
 
@@ -87,18 +87,18 @@ TEST(PlannedProgram, HasTheBytesAndTimesOfTheStepThatIsPlanned) {
 
 TEST(PlannedProgram, EachPassStandsWithThePlanThatHasIt) {
   const Plan planned = plan();
-  const std::vector<PlannedPass>& passes = planned.program->passes;
-  ASSERT_EQ(passes.size(), 5);
-  EXPECT_EQ(passes.back().name, "prefetch");
-  EXPECT_EQ(passes.back().device_peak, planned.fullest.device_peak());
-  EXPECT_EQ(*passes.back().step_seconds, planned.fullest.time->step_seconds);
+  const std::vector<PlannedRewrite>& rewrites = planned.program->rewrites;
+  ASSERT_EQ(rewrites.size(), 5);
+  EXPECT_EQ(rewrites.back().name, "prefetch");
+  EXPECT_EQ(rewrites.back().device_peak, planned.fullest.device_peak());
+  EXPECT_EQ(*rewrites.back().step_seconds, planned.fullest.time->step_seconds);
   const Plan without = plan({"prefetch"});
-  EXPECT_EQ(passes[3].device_peak, without.fullest.device_peak());
+  EXPECT_EQ(rewrites[3].device_peak, without.fullest.device_peak());
   // Gathers beside compute: a shorter step for more memory.
-  EXPECT_LT(*passes[4].step_seconds, 0.99 * *passes[3].step_seconds);
-  EXPECT_GT(passes[4].device_peak, passes[3].device_peak);
+  EXPECT_LT(*rewrites[4].step_seconds, 0.99 * *rewrites[3].step_seconds);
+  EXPECT_GT(rewrites[4].device_peak, rewrites[3].device_peak);
   // Fewer gathers: a shorter step.
-  EXPECT_LT(*passes[3].step_seconds, *passes[2].step_seconds);
+  EXPECT_LT(*rewrites[3].step_seconds, *rewrites[2].step_seconds);
 }
 
 TEST(PlannedProgram, BodiesAreThoseOfTheStep) {
@@ -135,21 +135,21 @@ TEST(PlannedProgram, DifferencesAreTheOpsThatOneOfThemHas) {
   EXPECT_NE(difference.find("- gather transformer.h.1 (behind)"), std::string::npos) << difference;
 }
 
-// The ops of a place are what the passes put there, less what later ones took away.
+// The ops of a place are what the rewrites put there, less what later ones took away.
 TEST(PlannedProgram, ChangesOfThePassesMakeTheProgram) {
   const Plan planned = plan();
   const PlannedProgram& program = *planned.program;
   std::vector<std::vector<std::string>> before(program.places.size()), after = before;
-  for (const PlannedPass& pass : program.passes) {
+  for (const PlannedRewrite& rewrite : program.rewrites) {
     for (const bool added : {false, true}) {
-      for (const PlannedChange& change : pass.changes) {
+      for (const PlannedChange& change : rewrite.changes) {
         if (change.added != added) continue;
         std::vector<std::string>& ops = (change.behind ? after : before)[change.place];
         if (added) {
           ops.push_back(change.op);
         } else {
           const auto found = std::ranges::find(ops, change.op);
-          ASSERT_NE(found, ops.end()) << pass.name << " took away " << change.op;
+          ASSERT_NE(found, ops.end()) << rewrite.name << " took away " << change.op;
           ops.erase(found);
         }
       }

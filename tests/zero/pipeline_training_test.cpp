@@ -630,7 +630,7 @@ TEST(PipelineErrors, AModelWithoutStages_IsRefused) {
   EXPECT_THAT(message, HasSubstr("loss_only does not: derive it from zinc::nn::Staged"));
 }
 
-// A client's pass that breaks the order is named before a message is sent.
+// A client's rewrite that breaks the order is named before a message is sent.
 TEST(PipelineErrors, APassThatLosesASend_IsNamed) {
   std::string message;
   try {
@@ -638,8 +638,8 @@ TEST(PipelineErrors, APassThatLosesASend_IsNamed) {
       set_mesh(world, {.pipe = 2});
       const auto model = make(Kind::llama);
       EngineOptions options;
-      options.passes.push_back(
-          {.name = "loses a send", .rewrite = [](Program& program, const PassInputs&) {
+      options.rewrites.push_back(
+          {.name = "loses a send", .apply = [](Program& program, const RewriteInputs&) {
              std::erase_if(program.pipeline, [](const PipelineOp& op) {
                return op == PipelineOp{parallel::PipelineWork::send_output, 1};
              });
@@ -649,7 +649,7 @@ TEST(PipelineErrors, APassThatLosesASend_IsNamed) {
   } catch (const std::exception& error) {
     message = error.what();
   }
-  EXPECT_THAT(message, HasSubstr("pass 'loses a send'"));
+  EXPECT_THAT(message, HasSubstr("rewrite 'loses a send'"));
   EXPECT_THAT(message, HasSubstr("micro-batch 2"));
 }
 

@@ -1,5 +1,5 @@
-// The step program: what passes make of a record, what the checker refuses, and that an engine runs
-// it.
+// The step program: what rewrites make of a record, what the checker refuses, and that an engine
+// runs it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
-#include "zero/passes/step_program.h"
 #include "zero/program/check.h"
+#include "zero/rewrites/step_program.h"
 
 namespace zinc::zero {
 namespace step_program_test {
@@ -37,14 +37,14 @@ class Recorded {
   explicit Recorded(const char* frozen = nullptr)
       : scope_(context_), groups_(groups_of(model_, frozen)) {}
 
-  StepProgram program(const StepPolicy& policy, const ClientPasses& client = {},
+  StepProgram program(const StepPolicy& policy, const ClientRewrites& client = {},
                       int64_t together = 1) {
     return make_step_program(
         model_, groups_, policy, [&] { return model_.example(2, 8); }, together, client);
   }
   // Without ops.
   Program bare(const StepProgram& made) const { return program_of(made.record, false); }
-  PassInputs inputs(const StepProgram& made) const {
+  RewriteInputs inputs(const StepProgram& made) const {
     return {.groups = groups_,
             .policy = made.policy,
             .reduce_order = made.record.reduce_order,
@@ -135,8 +135,8 @@ TEST(StepProgramRecord, HasEveryUseWithItsReleaseAndEveryGradientOnce) {
   EXPECT_EQ(made.record.bodies.front().backward.back().event.kind, EventKind::end);
 }
 
-// What passes reckon with is what a run has: activations at every place, to the byte, and the work
-// of a step.
+// What rewrites reckon with is what a run has: activations at every place, to the byte, and the
+// work of a step.
 TEST(StepProgramRecord, KnowsTheBytesOfARunAtEveryPlace) {
   for (const int64_t recompute : {int64_t{0}, int64_t{2}}) {
     comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
@@ -174,8 +174,8 @@ TEST(StepProgramRecord, KnowsTheBytesOfARunAtEveryPlace) {
 
 TEST(StepProgramPasses, GatherAndReleaseLeavesNothingThatNobodyUses) {
   Recorded recorded;
-  const StepProgram made =
-      recorded.program(sharded_policy(), {.passes = {}, .without = {"keep_resident", "prefetch"}});
+  const StepProgram made = recorded.program(
+      sharded_policy(), {.rewrites = {}, .without = {"keep_resident", "prefetch"}});
   const Body& body = made.program.bodies.at(kOnly);
   EXPECT_EQ(most_gathered(body, recorded), recorded.largest_group());
   EXPECT_EQ(ops_in(body, OpKind::gather).size(), ops_in(body, OpKind::release).size());
@@ -317,7 +317,7 @@ TEST(StepProgramPasses, PrefetchKeepsOrderAndBounds) {
   StepPolicy policy = sharded_policy();
   policy.max_reuse_numel = 0;
   const std::vector<std::string> no_prefetch{"prefetch"};
-  const StepProgram late = recorded.program(policy, {.passes = {}, .without = no_prefetch});
+  const StepProgram late = recorded.program(policy, {.rewrites = {}, .without = no_prefetch});
   const std::vector<Found> due = ops_in(late.program.bodies.at(kOnly), OpKind::gather);
   int64_t moved_before = 0;
   for (const int64_t most :
@@ -454,7 +454,7 @@ TEST(StepProgramPasses, AnUpdateIsInTheStepUnlessAPassMovesIt) {
   EXPECT_TRUE(ops_in(early.program.bodies.at(kMiddle), OpKind::update).empty());
   EXPECT_EQ(early.program.update_order(), early.record.reduce_order);
   // Left out, the update is where it was.
-  const ClientPasses without{.passes = {}, .without = {"update_early"}};
+  const ClientRewrites without{.rewrites = {}, .without = {"update_early"}};
   EXPECT_EQ(ops_of_step(recorded.program(policy, without).program), in_step);
 
   policy.update = UpdateTime::beside_forward;
@@ -507,7 +507,7 @@ TEST(StepProgramRun, ResidentGroupsOutliveAnEvaluationBetweenMicroBatches) {
   EXPECT_EQ(weights[2], weights[0]);
 }
 
-// Records that no model makes, and policies of all kinds: whatever passes make of them is right.
+// Records that no model makes, and policies of all kinds: whatever rewrites make of them is right.
 TEST(StepProgramPasses, RandomRecordsAndPoliciesPassTheChecker) {
   Recorded recorded;
   const ShardGroups& groups = recorded.groups();
@@ -570,14 +570,14 @@ TEST(StepProgramPasses, RandomRecordsAndPoliciesPassTheChecker) {
                             .update = static_cast<UpdateTime>(below(3)),
                             .groups_ahead = static_cast<size_t>(below(3)),
                             .updates_in_order = below(2) == 0};
-    const PassInputs inputs{.groups = groups,
-                            .policy = policy,
-                            .reduce_order = record.reduce_order,
-                            .use_order = record.use_order};
+    const RewriteInputs inputs{.groups = groups,
+                               .policy = policy,
+                               .reduce_order = record.reduce_order,
+                               .use_order = record.use_order};
     const Program bare = program_of(record, false);
     Program program = bare;
-    std::set<std::string> given;
-    run_passes(program, choose_passes(policy), inputs, given);
+    std::set<ProgramOps> given;
+    run_rewrites(program, choose_rewrites(policy), inputs, given);
     EXPECT_NO_THROW(check(program, bare, inputs)) << "seed " << seed;
   }
 }
@@ -842,13 +842,14 @@ TEST(StepProgramHash, ChangesWithEveryOp) {
 
 TEST(StepProgramClient, APassThatNeedsWhatNobodyGivesIsNamed) {
   Recorded recorded;
-  const Pass needy{
-      .name = "needy", .needs = {"tensor slices"}, .rewrite = [](Program&, const PassInputs&) {}};
+  const Rewrite needy{.name = "needy",
+                      .needs = {ProgramOps::pipeline},
+                      .apply = [](Program&, const RewriteInputs&) {}};
   try {
-    recorded.program(sharded_policy(), {.passes = {needy}, .without = {}});
+    recorded.program(sharded_policy(), {.rewrites = {needy}, .without = {}});
     FAIL() << "expected InvalidArgument";
   } catch (const InvalidArgument& error) {
-    EXPECT_NE(std::string(error.what()).find("pass 'needy' needs 'tensor slices'"),
+    EXPECT_NE(std::string(error.what()).find("rewrite 'needy' needs 'pipeline'"),
               std::string::npos);
   }
 }
@@ -861,10 +862,10 @@ EngineConfig stage_3() {
 }
 
 // Every gather at the last moment.
-Pass at_the_last_moment() {
+Rewrite at_the_last_moment() {
   return {.name = "at the last moment",
-          .needs = {"gathers"},
-          .rewrite = [](Program& program, const PassInputs&) {
+          .needs = {ProgramOps::gathers},
+          .apply = [](Program& program, const RewriteInputs&) {
             for (auto& [kind, body] : program.bodies) {
               std::vector<Op> open;
               for (Place* place : body.timeline()) {
@@ -891,14 +892,14 @@ struct Ran {
   std::vector<std::string> seen;  // of rank 0: places of the last step, with what they had
 };
 
-Ran train(const EngineConfig& config, const std::vector<Pass>& passes = {},
+Ran train(const EngineConfig& config, const std::vector<Rewrite>& rewrites = {},
           const std::vector<std::string>& without = {}) {
   Ran ran;
   comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     nn::Gpt2 model(test::tiny_config());
     EngineOptions options;
-    options.passes = passes;
-    options.without_passes = without;
+    options.rewrites = rewrites;
+    options.without_rewrites = without;
     std::vector<std::string> seen;
     const ShardGroups* groups = nullptr;
     options.on_place = [&](const Phase& phase, size_t place) {
@@ -933,17 +934,17 @@ TEST(StepProgramClient, APassOfAClientIsRunAndKeepsTheBits) {
 
 // The order in which groups are updated is a client's too.
 TEST(StepProgramClient, APassThatUpdatesInAnotherOrderKeepsTheBits) {
-  const Pass backwards{.name = "backwards",
-                       .needs = {"updates"},
-                       .rewrite = [](Program& program, const PassInputs&) {
-                         std::vector<Op>& ops = program.step.front().after;
-                         const auto updates = std::ranges::partition_point(
-                             ops, [](const Op& op) { return op.kind < OpKind::update; });
-                         std::reverse(updates,
-                                      std::ranges::find_if(updates, ops.end(), [](const Op& op) {
-                                        return op.kind > OpKind::update;
-                                      }));
-                       }};
+  const Rewrite backwards{.name = "backwards",
+                          .needs = {ProgramOps::updates},
+                          .apply = [](Program& program, const RewriteInputs&) {
+                            std::vector<Op>& ops = program.step.front().after;
+                            const auto updates = std::ranges::partition_point(
+                                ops, [](const Op& op) { return op.kind < OpKind::update; });
+                            std::reverse(updates,
+                                         std::ranges::find_if(updates, ops.end(), [](const Op& op) {
+                                           return op.kind > OpKind::update;
+                                         }));
+                          }};
   for (const OffloadDevice states : {OffloadDevice::none, OffloadDevice::cpu}) {
     EngineConfig config = stage_3();
     config.zero.offload_optimizer.device = states;
@@ -955,15 +956,15 @@ TEST(StepProgramClient, APassThatUpdatesInAnotherOrderKeepsTheBits) {
 }
 
 TEST(StepProgramClient, APassThatBreaksTheProgramIsNamedAndNoEngineIsMade) {
-  const Pass broken{.name = "forgetful", .rewrite = [](Program& program, const PassInputs&) {
-                      take_out(only(program), OpKind::gather);
-                    }};
+  const Rewrite broken{.name = "forgetful", .apply = [](Program& program, const RewriteInputs&) {
+                         take_out(only(program), OpKind::gather);
+                       }};
   try {
     train(stage_3(), {broken});
     FAIL() << "expected InvalidArgument";
   } catch (const InvalidArgument& error) {
     const std::string message = error.what();
-    EXPECT_NE(message.find("pass 'forgetful'"), std::string::npos) << message;
+    EXPECT_NE(message.find("rewrite 'forgetful'"), std::string::npos) << message;
     EXPECT_NE(message.find("is not gathered"), std::string::npos) << message;
   }
 }

@@ -16,7 +16,7 @@ namespace {
 // evaluation, and keeps what is true of each group.
 class Proof {
  public:
-  Proof(std::string name, const PassInputs& inputs)
+  Proof(std::string name, const RewriteInputs& inputs)
       : name_(std::move(name)), inputs_(inputs), states_(inputs.groups.size()) {}
 
   // The update of the step before is under way, as far as `step` has brought it.
@@ -237,7 +237,7 @@ class Proof {
   }
 
   std::string name_;
-  const PassInputs& inputs_;
+  const RewriteInputs& inputs_;
   ByGroup<State> states_;
   std::set<int> stay_;
   bool reduces_ = false, is_last_ = false;  // micro-batch of its step
@@ -250,7 +250,7 @@ class Proof {
 };
 
 void require_same_events(const std::string& name, const Phase& phase, const Phase& recorded,
-                         const PassInputs& inputs) {
+                         const RewriteInputs& inputs) {
   require(phase.size() == recorded.size(), "step program, ", name, ": ", phase.size(),
           " places instead of the record's ", recorded.size());
   for (size_t i = 0; i < phase.size(); ++i) {
@@ -293,7 +293,7 @@ void check_order(const Program& program, const PipelinePlace& place) {
 
 }  // namespace
 
-void check(const Program& program, const Program& recorded, const PassInputs& inputs) {
+void check(const Program& program, const Program& recorded, const RewriteInputs& inputs) {
   require_same_events("evaluation", program.evaluation, recorded.evaluation, inputs);
   std::vector<const Place*> evaluation;
   for (const Place& place : program.evaluation) evaluation.push_back(&place);

@@ -1,8 +1,8 @@
 // zero/program/check.h: proves a step program.
 #pragma once
 
-#include "zero/program/pass.h"
 #include "zero/program/program.h"
+#include "zero/program/rewrite.h"
 
 namespace zinc::zero {
 
@@ -22,6 +22,6 @@ namespace zinc::zero {
 //   - that publishes a group before its update, twice, out of order, or not at all;
 //   - with anything but releases beside a release, which cannot fail.
 // Which of these a configuration asks for: inputs.policy.
-void check(const Program& program, const Program& recorded, const PassInputs& inputs);
+void check(const Program& program, const Program& recorded, const RewriteInputs& inputs);
 
 }  // namespace zinc::zero

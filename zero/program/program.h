@@ -2,9 +2,9 @@
 // when.
 //
 // Note [The step program]
-// A program is data. It is recorded once (zero/program/record.h), rewritten by passes
-// (zero/program/pass.h), proven (zero/program/check.h), and then run (zero/run/runner.h). Nothing
-// decides over the order of a step while it runs.
+// A program is data. It is recorded once (zero/program/record.h), changed by rewrites
+// (zero/program/rewrite.h), proven (zero/program/check.h), and then run (zero/run/runner.h).
+// Nothing decides over the order of a step while it runs.
 //
 //   record     what the model does: uses and releases of parameters, finished gradients
 //   ops        what the engine does for it, each beside one event of the record

@@ -16,7 +16,7 @@
 #include "parallel/pipeline_passes.h"
 #include "parallel/vertical_passes.h"
 #include "zero/engine_config.h"
-#include "zero/passes/step_program.h"
+#include "zero/rewrites/step_program.h"
 #include "zero/run/recorded_passes.h"
 #include "zero/run/runner.h"
 #include "zero/tiers/saved_inputs.h"

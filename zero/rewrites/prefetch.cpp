@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include "zero/passes/passes.h"
+#include "zero/rewrites/rewrites.h"
 
 namespace zinc::zero {
 namespace {
@@ -17,7 +17,7 @@ bool may_issue_behind(const StepEvent& event) {
 class Mover {
  public:
   Mover(const std::vector<Place*>& timeline, const std::set<int>& resident,
-        const PassInputs& inputs)
+        const RewriteInputs& inputs)
       : timeline_(timeline),
         inputs_(inputs),
         resident_(resident),
@@ -85,7 +85,7 @@ class Mover {
   }
 
   const std::vector<Place*>& timeline_;
-  const PassInputs& inputs_;
+  const RewriteInputs& inputs_;
   const std::set<int>& resident_;
   std::vector<int64_t> live_;
   ByGroup<size_t> free_from_;  // given back, or published, behind this place
@@ -95,10 +95,10 @@ class Mover {
 
 }  // namespace
 
-Pass prefetch() {
+Rewrite prefetch() {
   return {.name = "prefetch",
-          .needs = {"gathers"},
-          .rewrite = [](Program& program, const PassInputs& inputs) {
+          .needs = {ProgramOps::gathers},
+          .apply = [](Program& program, const RewriteInputs& inputs) {
             for (const auto& timeline : program.timelines()) {
               Mover(timeline, program.resident, inputs).run();
             }

@@ -1,11 +1,11 @@
-#include "zero/passes/passes.h"
+#include "zero/rewrites/rewrites.h"
 
 namespace zinc::zero {
 
-Pass update_weights() {
+Rewrite update_weights() {
   return {.name = "update_weights",
-          .gives = {"updates"},
-          .rewrite = [](Program& program, const PassInputs& inputs) {
+          .gives = {ProgramOps::updates},
+          .apply = [](Program& program, const RewriteInputs& inputs) {
             std::vector<Op>& ops = program.step.front().after;
             ops.insert(ops.end(), {{OpKind::norm}, {OpKind::decide}});
             for (const int group : inputs.reduce_order) {

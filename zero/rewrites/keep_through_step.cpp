@@ -5,7 +5,7 @@
 #include <set>
 #include <vector>
 
-#include "zero/passes/passes.h"
+#include "zero/rewrites/rewrites.h"
 
 namespace zinc::zero {
 namespace {
@@ -31,7 +31,7 @@ struct Worth {
   double per_byte = 0.0;  // time of the gathers that a step is spared
 };
 
-void choose(Program& program, const PassInputs& inputs) {
+void choose(Program& program, const RewriteInputs& inputs) {
   const MicroBatchKind only{.first = true, .last = true};
   const ByGroup<int64_t> gathers =
       count_gathers(program.bodies.at(only).timeline(), inputs.groups.size());
@@ -75,10 +75,10 @@ void keep(const MicroBatchKind& kind, const std::vector<Place*>& timeline,
 
 }  // namespace
 
-Pass keep_through_step() {
+Rewrite keep_through_step() {
   return {.name = "keep_through_step",
-          .needs = {"gathers"},
-          .rewrite = [](Program& program, const PassInputs& inputs) {
+          .needs = {ProgramOps::gathers},
+          .apply = [](Program& program, const RewriteInputs& inputs) {
             choose(program, inputs);
             for (auto& [kind, body] : program.bodies) {
               keep(kind, body.timeline(), program.resident);

@@ -1,4 +1,4 @@
-#include "zero/program/pass.h"
+#include "zero/program/rewrite.h"
 
 #include <algorithm>
 #include <set>
@@ -52,21 +52,35 @@ std::vector<OpChange> changes_between(const std::multiset<PlacedOp>& before,
 
 }  // namespace
 
-std::vector<PassEffect> run_passes(Program& program, const std::vector<Pass>& passes,
-                                   const PassInputs& inputs, std::set<std::string>& given) {
-  std::vector<PassEffect> effects;
+const char* to_string(ProgramOps ops) {
+  switch (ops) {
+    case ProgramOps::gathers:
+      return "gathers";
+    case ProgramOps::reduces:
+      return "reduces";
+    case ProgramOps::updates:
+      return "updates";
+    case ProgramOps::pipeline:
+      return "pipeline";
+  }
+  return "?";
+}
+
+std::vector<RewriteEffect> run_rewrites(Program& program, const std::vector<Rewrite>& rewrites,
+                                        const RewriteInputs& inputs, std::set<ProgramOps>& given) {
+  std::vector<RewriteEffect> effects;
   std::multiset<PlacedOp> ops = ops_of(program);
   int64_t gathered = most_gathered(program, inputs.groups);
-  for (const Pass& pass : passes) {
-    for (const std::string& need : pass.needs) {
-      require(given.contains(need), "pass '", pass.name, "' needs '", need,
-              "', which no pass before it gives");
+  for (const Rewrite& rewrite : rewrites) {
+    for (const ProgramOps need : rewrite.needs) {
+      require(given.contains(need), "rewrite '", rewrite.name, "' needs '", to_string(need),
+              "', which no rewrite before it gives");
     }
-    pass.rewrite(program, inputs);
-    given.insert(pass.gives.begin(), pass.gives.end());
+    rewrite.apply(program, inputs);
+    given.insert(rewrite.gives.begin(), rewrite.gives.end());
     std::multiset<PlacedOp> now = ops_of(program);
     const int64_t gathered_now = most_gathered(program, inputs.groups);
-    effects.push_back({.name = pass.name,
+    effects.push_back({.name = rewrite.name,
                        .changes = changes_between(ops, now),
                        .gathered_before = gathered,
                        .gathered_after = gathered_now});

@@ -4,7 +4,7 @@
 #include <set>
 #include <vector>
 
-#include "zero/passes/passes.h"
+#include "zero/rewrites/rewrites.h"
 
 namespace zinc::zero {
 namespace {
@@ -16,13 +16,13 @@ struct Gap {
   int64_t distance = 0;  // elements of the parameters used in between
 };
 
-int64_t used_numel(const StepEvent& event, const PassInputs& inputs) {
+int64_t used_numel(const StepEvent& event, const RewriteInputs& inputs) {
   if (event.kind != EventKind::use) return 0;
   const Placement& placement = inputs.groups.at(event.parameter);
   return is_persistent(placement.segment) ? 0 : placement.parameter->numel();
 }
 
-std::vector<Gap> find_gaps(const std::vector<Place*>& timeline, const PassInputs& inputs) {
+std::vector<Gap> find_gaps(const std::vector<Place*>& timeline, const RewriteInputs& inputs) {
   std::vector<Gap> gaps;
   ByGroup<Gap> open(inputs.groups.size());  // since the last release; distance: used until then
   ByGroup<bool> is_open(inputs.groups.size(), false);
@@ -47,7 +47,7 @@ std::vector<Gap> find_gaps(const std::vector<Place*>& timeline, const PassInputs
 }
 
 void keep(const std::vector<Place*>& timeline, const std::set<int>& resident,
-          const PassInputs& inputs) {
+          const RewriteInputs& inputs) {
   std::vector<Gap> gaps = find_gaps(timeline, inputs);
   std::stable_sort(gaps.begin(), gaps.end(),
                    [](const Gap& a, const Gap& b) { return a.distance < b.distance; });
@@ -68,10 +68,10 @@ void keep(const std::vector<Place*>& timeline, const std::set<int>& resident,
 
 }  // namespace
 
-Pass keep_resident() {
+Rewrite keep_resident() {
   return {.name = "keep_resident",
-          .needs = {"gathers"},
-          .rewrite = [](Program& program, const PassInputs& inputs) {
+          .needs = {ProgramOps::gathers},
+          .apply = [](Program& program, const RewriteInputs& inputs) {
             for (const auto& timeline : program.timelines()) {
               keep(timeline, program.resident, inputs);
             }

@@ -3,7 +3,7 @@
 #include <set>
 #include <vector>
 
-#include "zero/passes/passes.h"
+#include "zero/rewrites/rewrites.h"
 
 namespace zinc::zero {
 namespace {
@@ -11,7 +11,7 @@ namespace {
 // How far the updates have come, in the order of uses.
 class Progress {
  public:
-  explicit Progress(const PassInputs& inputs)
+  explicit Progress(const RewriteInputs& inputs)
       : order_(inputs.use_order),
         trained_(inputs.reduce_order.begin(), inputs.reduce_order.end()),
         places_(order_.size()),
@@ -57,10 +57,10 @@ class Progress {
 
 }  // namespace
 
-Pass update_late() {
+Rewrite update_late() {
   return {.name = "update_late",
-          .needs = {"updates"},
-          .rewrite = [](Program& program, const PassInputs& inputs) {
+          .needs = {ProgramOps::updates},
+          .apply = [](Program& program, const RewriteInputs& inputs) {
             std::vector<Op>& in_step = program.step.front().after;
             std::erase_if(in_step, [](const Op& op) { return op.kind >= OpKind::update; });
             Progress in_order(inputs);

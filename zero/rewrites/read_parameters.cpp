@@ -2,12 +2,12 @@
 #include <cstddef>
 #include <vector>
 
-#include "zero/passes/passes.h"
+#include "zero/rewrites/rewrites.h"
 
 namespace zinc::zero {
 namespace {
 
-void read(const std::vector<Place*>& timeline, const PassInputs& inputs) {
+void read(const std::vector<Place*>& timeline, const RewriteInputs& inputs) {
   ByGroup<size_t> given_back(inputs.groups.size(), 0);  // behind which place
   size_t last = 0;
   const auto read_for = [&](const Op& gather) {
@@ -34,10 +34,10 @@ void read(const std::vector<Place*>& timeline, const PassInputs& inputs) {
 
 }  // namespace
 
-Pass read_parameters() {
+Rewrite read_parameters() {
   return {.name = "read_parameters",
-          .needs = {"gathers"},
-          .rewrite = [](Program& program, const PassInputs& inputs) {
+          .needs = {ProgramOps::gathers},
+          .apply = [](Program& program, const RewriteInputs& inputs) {
             for (const auto& timeline : program.timelines()) read(timeline, inputs);
             // The disk need not rest until the next forward pass, where new values are there then.
             if (inputs.policy.update == UpdateTime::beside_forward) return;

@@ -1,10 +1,11 @@
-// A pass of one's own over the step program: groups are gathered by their number, not by bytes.
+// A rewrite of one's own over the step program: groups are gathered by their number, not by bytes.
 //
-//   build/release/example_prefetch_pass
+//   build/release/example_prefetch_rewrite
 //
 // Two ranks, threads of this process, train a small GPT-2 on ZeRO stage 3: once with the engine's
-// prefetch pass, and once with gather_groups_ahead() in its place. The losses are equal to the last
-// bit, because a pass moves work and changes no arithmetic. docs/step-programs.md goes through it.
+// prefetch rewrite, and once with gather_groups_ahead() in its place. The losses are equal to the
+// last bit, because a rewrite moves work and changes no arithmetic. docs/step-programs.md goes
+// through it.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -41,10 +42,10 @@ void gather_ahead(const std::vector<zinc::Place*>& timeline, size_t distance, si
   }
 }
 
-zinc::Pass gather_groups_ahead(size_t distance) {
+zinc::Rewrite gather_groups_ahead(size_t distance) {
   return {.name = "gather_groups_ahead",
-          .needs = {"gathers"},
-          .rewrite = [distance](zinc::Program& program, const zinc::PassInputs& inputs) {
+          .needs = {zinc::ProgramOps::gathers},
+          .apply = [distance](zinc::Program& program, const zinc::RewriteInputs& inputs) {
             std::vector<zinc::Place*> evaluation;
             for (zinc::Place& place : program.evaluation) evaluation.push_back(&place);
             gather_ahead(evaluation, distance, inputs.groups.size());
@@ -75,7 +76,7 @@ zinc::Batch random_batch(int64_t seed, int64_t vocabulary) {
           .num_tokens = kSequences * kPositions};
 }
 
-Run train(std::vector<zinc::Pass> passes, std::vector<std::string> without_passes) {
+Run train(std::vector<zinc::Rewrite> rewrites, std::vector<std::string> without_rewrites) {
   zinc::Config config;
   config.engine.batch.micro_batch = 2;
   config.engine.zero.stage = 3;
@@ -89,8 +90,8 @@ Run train(std::vector<zinc::Pass> passes, std::vector<std::string> without_passe
                           .num_layers = 6,
                           .num_heads = 4});
     zinc::EngineOptions options;
-    options.passes = passes;
-    options.without_passes = without_passes;
+    options.rewrites = rewrites;
+    options.without_rewrites = without_rewrites;
     zinc::Engine engine = zinc::initialize(model, config, world, std::move(options));
     std::vector<double> losses;
     for (int64_t step = 0; step < 5; ++step) {

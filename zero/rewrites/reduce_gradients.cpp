@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "zero/passes/passes.h"
+#include "zero/rewrites/rewrites.h"
 
 namespace zinc::zero {
 namespace {
@@ -10,7 +10,7 @@ namespace {
 // Which gradients of a backward phase are finished, and whose turn it is.
 class Turns {
  public:
-  Turns(const PassInputs& inputs, const BackwardTurn& turn, int64_t together)
+  Turns(const RewriteInputs& inputs, const BackwardTurn& turn, int64_t together)
       : order_(inputs.reduce_order) {
     std::erase_if(order_, [&](int group) { return inputs.turn_of(group) != turn; });
     for (const ShardGroup& group : inputs.groups) {
@@ -39,7 +39,7 @@ class Turns {
   size_t next_group_ = 0, next_micro_batch_ = 0;
 };
 
-void reduce(Phase& backward, const BackwardTurn& turn, const PassInputs& inputs) {
+void reduce(Phase& backward, const BackwardTurn& turn, const RewriteInputs& inputs) {
   int64_t together = 1;
   for (const Place& place : backward) together = std::max(together, place.event.micro_batch + 1);
   Turns turns(inputs, turn, together);
@@ -53,10 +53,10 @@ void reduce(Phase& backward, const BackwardTurn& turn, const PassInputs& inputs)
 
 }  // namespace
 
-Pass reduce_gradients() {
+Rewrite reduce_gradients() {
   return {.name = "reduce_gradients",
-          .gives = {"reduces"},
-          .rewrite = [](Program& program, const PassInputs& inputs) {
+          .gives = {ProgramOps::reduces},
+          .apply = [](Program& program, const RewriteInputs& inputs) {
             for (auto& [kind, body] : program.bodies) {
               if (!kind.last && !inputs.policy.reduces_every) continue;
               reduce(body.backward, {.part = kind.part}, inputs);

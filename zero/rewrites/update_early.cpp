@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "zero/passes/passes.h"
+#include "zero/rewrites/rewrites.h"
 
 namespace zinc::zero {
 namespace {
@@ -41,10 +41,10 @@ void update_in(Phase& backward, const std::vector<Op>& updates, size_t num_group
 
 }  // namespace
 
-Pass update_early() {
+Rewrite update_early() {
   return {.name = "update_early",
-          .needs = {"reduces", "updates"},
-          .rewrite = [](Program& program, const PassInputs& inputs) {
+          .needs = {ProgramOps::reduces, ProgramOps::updates},
+          .apply = [](Program& program, const RewriteInputs& inputs) {
             std::vector<Op>& in_step = program.step.front().after;
             std::vector<Op> updates;
             std::ranges::copy_if(in_step, std::back_inserter(updates),

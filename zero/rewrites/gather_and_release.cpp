@@ -1,12 +1,12 @@
 #include <cstddef>
 #include <vector>
 
-#include "zero/passes/passes.h"
+#include "zero/rewrites/rewrites.h"
 
 namespace zinc::zero {
 namespace {
 
-void gather_at_uses(const std::vector<Place*>& timeline, const PassInputs& inputs) {
+void gather_at_uses(const std::vector<Place*>& timeline, const RewriteInputs& inputs) {
   ByGroup<int> pins(inputs.groups.size(), 0);
   for (Place* place : timeline) {
     const int group = place->event.parameter.group;
@@ -22,10 +22,10 @@ void gather_at_uses(const std::vector<Place*>& timeline, const PassInputs& input
 
 }  // namespace
 
-Pass gather_and_release() {
+Rewrite gather_and_release() {
   return {.name = "gather_and_release",
-          .gives = {"gathers"},
-          .rewrite = [](Program& program, const PassInputs& inputs) {
+          .gives = {ProgramOps::gathers},
+          .apply = [](Program& program, const RewriteInputs& inputs) {
             for (const auto& timeline : program.timelines()) gather_at_uses(timeline, inputs);
           }};
 }

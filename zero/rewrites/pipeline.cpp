@@ -1,13 +1,13 @@
 #include "parallel/pipeline.h"
 
-#include "zero/passes/passes.h"
+#include "zero/rewrites/rewrites.h"
 
 namespace zinc::zero {
 
-Pass pipeline() {
+Rewrite pipeline() {
   return {.name = "pipeline",
-          .gives = {"pipeline"},
-          .rewrite = [](Program& program, const PassInputs& inputs) {
+          .gives = {ProgramOps::pipeline},
+          .apply = [](Program& program, const RewriteInputs& inputs) {
             const PipelinePlace& place = inputs.policy.pipeline;
             program.pipeline =
                 parallel::pipeline_orders(place.shape())[static_cast<size_t>(place.rank)];
