@@ -18,7 +18,7 @@
 
 #include "apps/command.h"
 #include "apps/generate/generation_options.h"
-#include "apps/rank_failure.h"
+#include "apps/rank_job.h"
 #include "apps/run_examples.h"
 #include "apps/run_tokenizer.h"
 #include "comm/agreement.h"
@@ -82,13 +82,12 @@ struct Figure {
 };
 
 // One evaluation, in the order in which it is made.
-class EvaluationJob {
+class EvaluationJob final : public RankJob {
  public:
-  explicit EvaluationJob(const ModelEvaluation& options)
-      : options_(options), metrics_(parse_metrics(options.metrics)) {}
+  explicit EvaluationJob(const ModelEvaluation& options) : options_(options) {}
 
-  // What needs no other rank. Throws ConfigError and DataError.
-  void prepare() {
+  void prepare() override {
+    metrics_ = parse_metrics(options_.metrics);
     const std::optional<DType> dtype = parse_dtype(options_.dtype);
     if (!dtype || !is_float(*dtype) || *dtype == DType::f64) {
       throw ConfigError(fmt::format("--dtype must be f32, bf16 or f16, not '{}'", options_.dtype));
@@ -114,6 +113,29 @@ class EvaluationJob {
     weights_ = fingerprint_of_weights(options_.model);
   }
 
+  comm::World connect(bool prepared) override {
+    return apps::connect({.device = options_.device,
+                          .num_threads = options_.num_threads,
+                          .sharded = options_.sharded},
+                         prepared);
+  }
+
+  std::vector<RankStep> steps(comm::World& world) override {
+    return {RankStep::together([&] {
+              world.communicator().set_deadline(kPatienceUntilTheEnd);
+              comm::require_agreement(world, std::array{fingerprint()});
+            }),
+            RankStep::together([&] { prepare_data(world); }), RankStep::together([&] {
+              const auto deadline = comm::ConnectOptions{}.deadline;
+              if (options_.sharded) world.communicator().set_deadline(deadline);
+              open(world);
+            }),
+            RankStep::together([&] { run(world); }), RankStep::together([&] {
+              if (world.is_main()) print();
+            })};
+  }
+
+ private:
   comm::Fingerprint fingerprint() const {
     std::string text;
     for (const std::string& name : options_.metrics) text += name + ' ';
@@ -176,7 +198,6 @@ class EvaluationJob {
     for (const Figure& figure : figures_) fmt::print("{:16} {:.6f}\n", figure.name, figure.value);
   }
 
- private:
   int64_t vocabulary() const { return hub::vocabulary_size(config_.config); }
 
   const text::Tokenizer& text_tokenizer() const {
@@ -445,7 +466,7 @@ class EvaluationJob {
   }
 
   const ModelEvaluation& options_;
-  const EvaluationMetrics metrics_;
+  EvaluationMetrics metrics_;
   DType dtype_ = DType::f32;
   hub::ModelConfigFile config_;
   RunTokenizer tokenizer_;
@@ -463,48 +484,10 @@ class EvaluationJob {
   std::vector<Figure> figures_;
 };
 
-comm::World connect_ranks(const ModelEvaluation& options, bool prepared) {
-  comm::ConnectOptions connect;
-  connect.num_threads = options.num_threads;
-  if (prepared) {
-    connect.device = parse_device(options.device);
-    connect.spread_devices = options.device == "cuda";
-  }
-  if (!options.sharded) connect.execution = ContextOptions::Execution::inline_all;
-  return comm::connect(connect);
-}
-
 }  // namespace
 
 int evaluate_model(const ModelEvaluation& options) {
-  std::optional<comm::World> world;  // outlives the model
-  std::optional<EvaluationJob> job;
-  std::exception_ptr problem;
-  try {
-    job.emplace(options);
-    job->prepare();
-  } catch (...) {
-    problem = std::current_exception();
-  }
-  world.emplace(connect_ranks(options, problem == nullptr));
-  const auto require_prepared = [&] {
-    if (problem != nullptr) std::rethrow_exception(problem);
-  };
-  if (const auto code = fails_on_a_rank(*world, require_prepared)) return *code;
-  world->communicator().set_deadline(kPatienceUntilTheEnd);
-  const std::vector<std::function<void()>> parts{
-      [&] { comm::require_agreement(*world, std::array{job->fingerprint()}); },
-      [&] { job->prepare_data(*world); },
-      [&] {
-        if (options.sharded) world->communicator().set_deadline(comm::ConnectOptions{}.deadline);
-        job->open(*world);
-      },
-      [&] { job->run(*world); }};
-  for (const auto& part : parts) {
-    if (const auto code = fails_on_a_rank(*world, part)) return *code;
-  }
-  if (world->is_main()) job->print();
-  return kDone;
+  return run_on_ranks(std::make_unique<EvaluationJob>(options));
 }
 
 void add_model_evaluation_options(CLI::App& verb, ModelEvaluation& options) {

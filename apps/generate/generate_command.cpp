@@ -19,7 +19,7 @@
 
 #include "apps/command.h"
 #include "apps/generate/generation_options.h"
-#include "apps/rank_failure.h"
+#include "apps/rank_job.h"
 #include "comm/agreement.h"
 #include "comm/world.h"
 #include "core/context.h"
@@ -87,12 +87,11 @@ std::vector<generate::GeneratedText> unpacked(std::span<const int32_t> numbers) 
   return texts;
 }
 
-class GenerationJob {
+class GenerationJob final : public RankJob {
  public:
   explicit GenerationJob(const GenerateArguments& arguments) : arguments_(arguments) {}
 
-  // What needs no other rank.
-  void prepare() {
+  void prepare() override {
     const std::optional<DType> dtype = parse_dtype(arguments_.dtype);
     if (!dtype || !is_float(*dtype) || *dtype == DType::f64) {
       throw ConfigError(
@@ -127,6 +126,25 @@ class GenerationJob {
     weights_ = fingerprint_of_weights(arguments_.model, arguments_.adapter);
   }
 
+  comm::World connect(bool prepared) override {
+    return apps::connect({.device = arguments_.device,
+                          .num_threads = arguments_.num_threads,
+                          .sharded = arguments_.sharded},
+                         prepared);
+  }
+
+  std::vector<RankStep> steps(comm::World& world) override {
+    return {RankStep::together([&] {
+              if (!arguments_.sharded) world.communicator().set_deadline(kGeneratingRanksWait);
+              comm::require_agreement(world, std::array{fingerprint()});
+            }),
+            RankStep::together([&] { open(world); }), RankStep::together([&] { run(world); }),
+            RankStep::together([&] {
+              if (world.is_main()) save();
+            })};
+  }
+
+ private:
   comm::Fingerprint fingerprint() const {
     std::string text = str(arguments_.sharded, ' ', arguments_.batch_size, ' ', weights_, ' ',
                            arguments_.dtype, ' ', words_of(options_), '\n');
@@ -193,7 +211,6 @@ class GenerationJob {
     std::fwrite(lines.data(), 1, lines.size(), stdout);
   }
 
- private:
   int64_t vocabulary() const { return hub::vocabulary_size(config_); }
 
   const text::Tokenizer& text_tokenizer() const {
@@ -322,46 +339,6 @@ class GenerationJob {
   std::vector<generate::GeneratedText> texts_;  // of all prompts
 };
 
-comm::World connect_generating_ranks(const GenerateArguments& arguments, bool prepared) {
-  comm::ConnectOptions connect;
-  connect.num_threads = arguments.num_threads;
-  if (prepared) {
-    connect.device = parse_device(arguments.device);
-    connect.spread_devices = arguments.device == "cuda";
-  }
-  if (!arguments.sharded) connect.execution = ContextOptions::Execution::inline_all;
-  return comm::connect(connect);
-}
-
-int generate(const GenerateArguments& arguments) {
-  std::optional<comm::World> world;  // outlives the model
-  std::optional<GenerationJob> job;
-  std::exception_ptr problem;
-  try {
-    job.emplace(arguments);
-    job->prepare();
-  } catch (...) {
-    problem = std::current_exception();
-  }
-  world.emplace(connect_generating_ranks(arguments, problem == nullptr));
-  const std::vector<std::function<void()>> parts{
-      [&] {
-        if (problem != nullptr) std::rethrow_exception(problem);
-      },
-      [&] {
-        if (!arguments.sharded) world->communicator().set_deadline(kGeneratingRanksWait);
-        comm::require_agreement(*world, std::array{job->fingerprint()});
-      },
-      [&] { job->open(*world); }, [&] { job->run(*world); },
-      [&] {
-        if (world->is_main()) job->save();
-      }};
-  for (const auto& part : parts) {
-    if (const auto code = fails_on_a_rank(*world, part)) return *code;
-  }
-  return kDone;
-}
-
 }  // namespace
 
 void add_generate_command(CLI::App& app, Action& action) {
@@ -393,7 +370,9 @@ void add_generate_command(CLI::App& app, Action& action) {
   verb->add_option("--threads", options->num_threads, "Per rank (default: cores / ranks)");
   verb->add_flag("--sharded", options->sharded,
                  "Spread the weights over the ranks: for a model that no rank can hold alone");
-  verb->callback([options, &action] { action = [options] { return generate(*options); }; });
+  verb->callback([options, &action] {
+    action = [options] { return run_on_ranks(std::make_unique<GenerationJob>(*options)); };
+  });
 }
 
 }  // namespace zinc::apps

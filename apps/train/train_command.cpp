@@ -1,0 +1,128 @@
+// zinc train: a model, a configuration and text become weights.
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "apps/command.h"
+#include "apps/rank_job.h"
+#include "apps/run_forecast.h"
+#include "apps/train/training_job.h"
+#include "apps/train/training_setup.h"
+#include "comm/world.h"
+#include "core/error.h"
+#include "core/exit_codes.h"
+#include "core/trace.h"
+
+namespace zinc::apps {
+namespace {
+
+CLI::Range at_least_one() { return {int64_t{1}, int64_t{1} << 53}; }
+CLI::Range at_least_zero() { return {int64_t{0}, int64_t{1} << 53}; }
+
+// Joins no ranks. Rank 0 prints the plan, or what is wrong.
+int dry_run(const TrainArguments& options, const comm::RankInfo& rank) {
+  try {
+    const TrainingSetup setup = set_up(options, rank.size);
+    if (rank.rank == 0) print_plan(planned(setup, options), rank);
+    return kDone;
+  } catch (...) {
+    if (rank.rank == 0) throw;
+    return describe(std::current_exception()).code;
+  }
+}
+
+int run_training(const TrainArguments& options) {
+  const comm::RankInfo rank = comm::discover_rank();
+  if (options.dry_run) return dry_run(options, rank);
+  TraceRecorder trace;  // outlives the world
+  return run_on_ranks(training_job(options, rank.size, trace));
+}
+
+}  // namespace
+
+void add_train_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<TrainArguments>();
+  CLI::App* verb = app.add_subcommand("train", "Train a model");
+  train::Overrides& flags = options->flags;
+  verb->add_option("--config", options->config, "DeepSpeed JSON configuration")->required();
+  verb->add_option("--model", options->model, "Preset, config.json or a folder that holds one");
+  add_run_data_options(*verb, options->data);
+  add_trainer_options(*verb, options->trainer);
+  verb->add_option("--seed", flags.seed, "Of weights, data order and dropout");
+  const auto not_empty = [](const std::string& text) {
+    return text.empty() ? std::string("must not be empty") : std::string();
+  };
+  verb->add_option("--out", options->out, "Folder of the run")->required()->check(not_empty);
+  verb->add_option("--init", options->init, "Hugging Face folder with the first weights");
+  verb->add_option("--tokenizer", options->tokenizer,
+                   "Folder or file of the tokenizer for text, copied to what is saved (default: "
+                   "that of --init, else bytes)");
+  verb->add_option("--batch,--per-device-train-batch-size", flags.micro_batch,
+                   "Sequences per rank and micro-step");
+  verb->add_option("--seq", options->seq, "Tokens per sequence")->check(at_least_one());
+  verb->add_option("--grad-accum,--gradient-accumulation-steps", flags.accumulation,
+                   "Micro-steps per optimizer step");
+  verb->add_option("--lr,--learning-rate", flags.lr, "Learning rate")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--weight-decay", flags.weight_decay, "Not on biases and norms")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option("--warmup-steps", flags.warmup_steps, "Steps of the schedule's warm-up")
+      ->check(at_least_zero());
+  verb->add_option("--dtype", options->dtype, "f32, bf16 or f16");
+  verb->add_option("--device", options->device,
+                   "cpu (default); cuda: a GPU for each rank of a host; cuda:<i>");
+  verb->add_option("--comm", options->comm, std::string(comm_help()));
+  verb->add_option("--eval-batches", options->eval_batches,
+                   "Global batches of an evaluation, the same in each (default: a tenth of the "
+                   "steps, at most 131072 tokens)")
+      ->check(at_least_one());
+  verb->add_option("--save-every,--save-steps", flags.save_every,
+                   "Steps between checkpoints, which --resume goes on from (default 0: none but "
+                   "when a signal ends the run)")
+      ->check(at_least_zero());
+  verb->add_option("--save-minutes", flags.save_minutes, "Minutes between checkpoints")
+      ->check(CLI::NonNegativeNumber);
+  verb->add_option(
+          "--save-total-limit", flags.save_total_limit,
+          "The newest checkpoints that stay (default 3; 0: all); the best weights stay too")
+      ->check(at_least_zero());
+  verb->add_option("--export-every", options->export_every,
+                   "Steps between saved weights (default 0: at the end only)")
+      ->check(at_least_zero());
+  verb->add_option("--label-smoothing-factor", flags.label_smoothing,
+                   "Share of each label that is spread over all classes, in training (default 0)");
+  add_tuning_options(*verb, options->tuning);
+  verb->add_flag("--save-frozen", options->save_frozen,
+                 "Checkpoints hold frozen weights too (default: they name those of --init)");
+  verb->add_option("--resume", options->resume,
+                   "auto: go on from the newest checkpoint in --out, from the beginning where "
+                   "there is none; or a checkpoint, or a run's folder")
+      ->check(not_empty);
+  verb->add_option("--threads", options->threads,
+                   "Per rank (default: this host's cores / its ranks)")
+      ->check(CLI::PositiveNumber);
+  verb->add_option("--sample-prompt", options->sample_prompts,
+                   "What a sample goes on from; several make several samples")
+      ->check(not_empty);
+  verb->add_option("--sample-every", options->sample_every,
+                   "Steps between samples (default 0: at the end only)")
+      ->check(at_least_zero());
+  verb->add_option("--histogram-every", options->histogram_every,
+                   "Steps between histograms of the weights, for TensorBoard (default 0: none)")
+      ->check(at_least_zero());
+  verb->add_flag("--allow-nan", options->allow_nan,
+                 "Go on where the loss is NaN or infinite, which ends a run otherwise");
+  verb->add_option("--hardware", options->hardware,
+                   "The machine's speeds: a step's predicted time is printed beside the measured "
+                   "one (default: what `zinc bench ceilings --save` measured)");
+  verb->add_flag("--dry-run", options->dry_run,
+                 "Print what the run would take, as zinc plan does, and end");
+  verb->add_flag("--force", options->force, "Replace an existing run in --out");
+  verb->callback([options, &action] {
+    if (options->sample_prompts.empty()) options->sample_prompts.emplace_back("\n");
+    action = [options] { return run_training(*options); };
+  });
+}
+
+}  // namespace zinc::apps
