@@ -15,7 +15,7 @@ double mib(int64_t bytes) { return static_cast<double>(bytes) / 0x1p20; }
 
 }  // namespace
 
-Room room_for(Device device, int ranks_per_host) {
+DeviceRoom room_for(Device device, int ranks_per_host) {
   if (device.is_cuda()) {
     const std::vector<CudaDeviceInfo> devices = cuda_devices();
     if (devices.empty()) return {};
@@ -30,7 +30,7 @@ Room room_for(Device device, int ranks_per_host) {
 }
 
 std::string verdict(const plan::Plan& plan, const hub::ModelConfigFile& model,
-                    const train::Config& config, const Room& room) {
+                    const train::Config& config, const DeviceRoom& room) {
   if (room.bytes == 0) return "";
   // Segments are what the system sees; a run reserves a little more than it hands out.
   const int64_t peak = plan.fullest.peaks.reserved[static_cast<size_t>(Tier::device)].peak;

@@ -82,7 +82,7 @@ class BackwardEngine {
   // --- used by BackwardPass
   Tensor place_of(const Edge& edge);
   Tensor take_arrived(const Edge& edge, bool to_write);
-  std::optional<Node::Slope> take_slope(const Edge& edge, bool only_here);
+  std::optional<Node::Derivative> take_derivative(const Edge& edge, bool only_here);
   void deliver(const Edge& edge, Tensor gradient, RowsUnderWay rows = {});
   GradientTarget parameter_gradient(Parameter& parameter);
   bool defers(const Parameter& parameter) const {
@@ -98,7 +98,7 @@ class BackwardEngine {
     std::vector<RowsUnderWay> under_way;
     std::vector<bool> placed;  // whose place in `buffer` was handed out
     Tensor buffer;
-    bool is_behind_slope = false;
+    bool is_behind_derivative = false;
   };
   struct Contributions {
     int64_t remaining = 0;
@@ -124,7 +124,7 @@ class BackwardEngine {
   size_t next_ = 0;  // in order_
   std::unordered_map<const Node*, Arriving> arriving_;
   std::unordered_map<Parameter*, Contributions> contributions_;
-  std::unordered_map<const Node*, int> uses_;  // of the results of nodes that offer a slope
+  std::unordered_map<const Node*, int> uses_;  // of the results of nodes that offer a derivative
   std::vector<ParameterSource*> sources_;      // in the order in which the pass meets them
 };
 
@@ -158,7 +158,7 @@ void BackwardEngine::collect() {
   std::unordered_set<const Node*> seen;
   std::vector<std::shared_ptr<Node>> pending;
   auto visit = [&](const Edge& edge) {
-    if (edge.node != nullptr && edge.node->offers_slope()) ++uses_[edge.node.get()];
+    if (edge.node != nullptr && edge.node->offers_derivative()) ++uses_[edge.node.get()];
     if (edge.node != nullptr && seen.insert(edge.node.get()).second) pending.push_back(edge.node);
   };
   for (const Root& root : roots_) visit(root.edge);
@@ -220,7 +220,7 @@ void BackwardEngine::run_node(Node& node) {
     apply_hooks(node, arrived);
     BackwardPass pass(*this, node, std::move(arrived.gradients), std::move(arrived.under_way),
                       arrived.buffer, options_.retain_graph || node.is_leaf(),
-                      arrived.is_behind_slope);
+                      arrived.is_behind_derivative);
     node.backward(pass);
     for (const RowsUnderWay& rows : pass.under_way_) rows.wait_for_all();  // of what was not taken
     weight_gradients = std::move(pass.weight_gradients_);
@@ -313,14 +313,14 @@ Tensor BackwardEngine::take_arrived(const Edge& edge, bool to_write) {
   return std::exchange(slot, {});
 }
 
-std::optional<Node::Slope> BackwardEngine::take_slope(const Edge& edge, bool only_here) {
-  if (edge.node == nullptr || !edge.node->offers_slope() || options_.retain_graph) return {};
+std::optional<Node::Derivative> BackwardEngine::take_derivative(const Edge& edge, bool only_here) {
+  if (edge.node == nullptr || !edge.node->offers_derivative() || options_.retain_graph) return {};
   const Node::Output& output = edge.node->outputs().front();
   if (uses_.at(edge.node.get()) > 1 || !output.hooks.empty() || output.retains_gradient) return {};
   const auto is_here = [](const SavedTensor& saved) { return saved.is_here(); };
   if (only_here && !std::ranges::all_of(edge.node->saved(), is_here)) return {};
-  arriving(*edge.node).is_behind_slope = true;
-  return edge.node->slope();
+  arriving(*edge.node).is_behind_derivative = true;
+  return edge.node->derivative();
 }
 
 void BackwardEngine::deliver(const Edge& edge, Tensor gradient, RowsUnderWay rows) {
@@ -376,14 +376,14 @@ void BackwardEngine::defer(Parameter& parameter, DeferredGradients::Write write)
 
 BackwardPass::BackwardPass(BackwardEngine& engine, Node& node, std::vector<Tensor> gradients,
                            std::vector<RowsUnderWay> under_way, Tensor& buffer, bool retains_graph,
-                           bool is_behind_slope)
+                           bool is_behind_derivative)
     : engine_(engine),
       node_(node),
       gradients_(std::move(gradients)),
       under_way_(std::move(under_way)),
       buffer_(&buffer),
       retains_graph_(retains_graph),
-      is_behind_slope_(is_behind_slope),
+      is_behind_derivative_(is_behind_derivative),
       weight_gradients_(node.weights().size()) {}
 
 bool BackwardPass::has_gradient(int output) const {
@@ -445,8 +445,8 @@ Tensor BackwardPass::take_arrived(int input, bool to_write) {
   return engine_.take_arrived(node_.inputs()[static_cast<size_t>(input)], to_write);
 }
 
-std::optional<Node::Slope> BackwardPass::take_slope(int input, bool only_here) {
-  return engine_.take_slope(node_.inputs()[static_cast<size_t>(input)], only_here);
+std::optional<Node::Derivative> BackwardPass::take_derivative(int input, bool only_here) {
+  return engine_.take_derivative(node_.inputs()[static_cast<size_t>(input)], only_here);
 }
 
 void BackwardPass::give(int input, Tensor gradient, RowsUnderWay rows) {

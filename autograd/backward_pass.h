@@ -67,12 +67,12 @@ class BackwardPass {
   // rounds: give() the sum. `to_write`: memory that nobody else sees. Undefined: there is nothing
   // of the kind, and give() adds.
   Tensor take_arrived(int input, bool to_write);
-  // The slope that the node behind an input waits for, if it is this node's to multiply with: what
-  // is given then is behind it. Otherwise absent; `only_here`: also where the slope's input is
-  // still to be computed again.
-  std::optional<Node::Slope> take_slope(int input, bool only_here);
-  // Whether the gradient of this node's output is behind its slope already.
-  bool is_behind_slope() const { return is_behind_slope_; }
+  // The derivative that the node behind an input waits for, if it is this node's to multiply with:
+  // what is given then is behind it. Otherwise absent; `only_here`: also where the derivative's
+  // input is still to be computed again.
+  std::optional<Node::Derivative> take_derivative(int input, bool only_here);
+  // Whether the gradient of this node's output is behind its derivative already.
+  bool is_behind_derivative() const { return is_behind_derivative_; }
   // Gives the gradient of an input, in the input's shape and dtype. At most once per input.
   void give(int input, Tensor gradient, RowsUnderWay rows = {});
 
@@ -104,7 +104,7 @@ class BackwardPass {
   friend class BackwardEngine;
   BackwardPass(BackwardEngine& engine, Node& node, std::vector<Tensor> gradients,
                std::vector<RowsUnderWay> under_way, Tensor& buffer, bool retains_graph,
-               bool is_behind_slope);
+               bool is_behind_derivative);
 
   BackwardEngine& engine_;
   Node& node_;
@@ -112,7 +112,7 @@ class BackwardPass {
   std::vector<RowsUnderWay> under_way_;  // by output, as gradients_
   Tensor* buffer_;
   bool retains_graph_;
-  bool is_behind_slope_;
+  bool is_behind_derivative_;
   std::vector<Tensor> weight_gradients_;  // of Tensors
 };
 

@@ -111,20 +111,20 @@ class Node : public std::enable_shared_from_this<Node> {
   // Note [Beside other ranks].
   virtual bool waits_for_ranks() const { return false; }
 
-  // What backward() multiplies the gradient of its only output with first, elementwise: the slope
-  // of an activation at `input`, and the factor, if there is one, that the activation was
-  // multiplied with. What is of the factor goes to factor_gradient. Where a product makes that
+  // What backward() multiplies the gradient of its only output with first, elementwise: the
+  // derivative of an activation at `input`, and the factor, if there is one, that the activation
+  // was multiplied with. What is of the factor goes to factor_gradient. Where a product makes that
   // gradient, and nothing else adds to it, the product does so instead, with the same bits:
-  // BackwardPass::take_slope().
-  struct Slope {
+  // BackwardPass::take_derivative().
+  struct Derivative {
     kernels::Activation activation;
     Tensor input;
     Tensor factor{};
     Tensor factor_gradient{};  // may be the memory of the factor
     Tensor gradient{};         // where that of the input goes, rows at one stride; may be the input
   };
-  virtual bool offers_slope() const { return false; }
-  virtual Slope slope() { return {}; }  // called before release(), if it offers one
+  virtual bool offers_derivative() const { return false; }
+  virtual Derivative derivative() { return {}; }  // called before release(), if it offers one
 
   // --- recording
   int add_input(const Tensor& tensor);

@@ -26,7 +26,7 @@ TokenSequence TokenSequence::open(const std::vector<std::string>& paths, TokenFo
 
 int64_t TokenSequence::num_tokens() const {
   int64_t count = 0;
-  for (const Part& part : parts_) count += part.num_tokens();
+  for (const FileTokens& part : parts_) count += part.num_tokens();
   return count;
 }
 
@@ -45,7 +45,7 @@ std::pair<TokenSequence, TokenSequence> TokenSequence::split_tail(double fractio
   }
   std::pair<TokenSequence, TokenSequence> result;
   int64_t remaining = total - tail;  // tokens that still belong to the first side
-  for (const Part& part : parts_) {
+  for (const FileTokens& part : parts_) {
     const int64_t taken = std::min(remaining, part.num_tokens());
     const int64_t cut = part.begin + taken;
     if (taken > 0) result.first.parts_.push_back({part.file, part.begin, cut});

@@ -14,7 +14,7 @@ namespace zinc::data {
 // A cheap value; the files are shared. Tokens of different parts never share a window.
 class TokenSequence {
  public:
-  struct Part {
+  struct FileTokens {
     std::shared_ptr<const TokenFile> file;
     int64_t begin = 0;  // first token of the file that belongs to the sequence
     int64_t end = 0;
@@ -28,7 +28,7 @@ class TokenSequence {
                             TokenFormat format = TokenFormat::automatic,
                             const text::Tokenizer* tokenizer = nullptr);
 
-  const std::vector<Part>& parts() const { return parts_; }
+  const std::vector<FileTokens>& parts() const { return parts_; }
   int64_t num_tokens() const;
   // As TokenFile::vocabulary_size().
   int64_t vocabulary_size() const;
@@ -42,7 +42,7 @@ class TokenSequence {
   std::string describe() const;
 
  private:
-  std::vector<Part> parts_;
+  std::vector<FileTokens> parts_;
 };
 
 }  // namespace zinc::data

@@ -11,7 +11,7 @@ TokenWindows::TokenWindows(TokenSequence sequence, const TokenWindowsOptions& op
   const int64_t T = options_.seq_len;
   require(T >= 1, "token windows: seq_len must be positive, not ", T);
   first_window_.push_back(0);
-  for (const TokenSequence::Part& part : sequence_.parts()) {
+  for (const TokenSequence::FileTokens& part : sequence_.parts()) {
     const int64_t targets = part.num_tokens() - 1;
     const int64_t windows = options_.keep_short ? (targets + T - 1) / T : targets / T;
     first_window_.push_back(first_window_.back() + windows);
@@ -28,7 +28,7 @@ void TokenWindows::read(int64_t index, Sample& sample) const {
           num_samples());
   const auto after = std::upper_bound(first_window_.begin(), first_window_.end(), index);
   const auto part_index = static_cast<size_t>(after - first_window_.begin()) - 1;
-  const TokenSequence::Part& part = sequence_.parts()[part_index];
+  const TokenSequence::FileTokens& part = sequence_.parts()[part_index];
   const int64_t begin = part.begin + (index - first_window_[part_index]) * options_.seq_len;
   const int64_t end = std::min(begin + options_.seq_len + 1, part.end);
   part.file->append_to(sample.tokens, begin, end, options_.vocabulary_size);

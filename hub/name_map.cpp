@@ -18,7 +18,7 @@ RowLayout part_of_theirs(int64_t first, int64_t count, int64_t total) {
 }
 
 RowLayout part_of_ours(int64_t first, int64_t count) {
-  return {.parts = {{.ours = first, .theirs = 0, .steps = {{count, 1, 1}}}}, .their_rows = count};
+  return {.blocks = {{.ours = first, .theirs = 0, .steps = {{count, 1, 1}}}}, .their_rows = count};
 }
 
 RowLayout head_part(int64_t part, int64_t parts, int64_t heads, int64_t dim) {
@@ -26,16 +26,16 @@ RowLayout head_part(int64_t part, int64_t parts, int64_t heads, int64_t dim) {
 }
 
 RowLayout grouped_part(int64_t groups, int64_t first, int64_t rows, int64_t group_rows) {
-  return {.parts = {{.theirs = first, .steps = {{groups, rows, group_rows}, {rows, 1, 1}}}},
+  return {.blocks = {{.theirs = first, .steps = {{groups, rows, group_rows}, {rows, 1, 1}}}},
           .their_rows = groups * group_rows};
 }
 
 RowLayout heads_outermost(int64_t parts, int64_t heads, int64_t dim) {
   RowLayout layout;
   for (int64_t part = 0; part < parts; ++part) {
-    layout.parts.push_back({.ours = part * heads * dim,
-                            .theirs = part * dim,
-                            .steps = {{heads, dim, parts * dim}, {dim, 1, 1}}});
+    layout.blocks.push_back({.ours = part * heads * dim,
+                             .theirs = part * dim,
+                             .steps = {{heads, dim, parts * dim}, {dim, 1, 1}}});
   }
   return layout;
 }
@@ -45,12 +45,12 @@ RowLayout rotary_pairs(int64_t heads, int64_t dim, int64_t rotary) {
   require(turned % 2 == 0 && turned <= dim, "name map: ", turned, " rotary rows of ", dim);
   RowLayout layout;
   for (const int64_t half : {0, 1}) {
-    layout.parts.push_back({.ours = half * turned / 2,
-                            .theirs = half,
-                            .steps = {{heads, dim, dim}, {turned / 2, 1, 2}}});
+    layout.blocks.push_back({.ours = half * turned / 2,
+                             .theirs = half,
+                             .steps = {{heads, dim, dim}, {turned / 2, 1, 2}}});
   }
   if (turned < dim) {
-    layout.parts.push_back(
+    layout.blocks.push_back(
         {.ours = turned, .theirs = turned, .steps = {{heads, dim, dim}, {dim - turned, 1, 1}}});
   }
   return layout;
@@ -90,7 +90,7 @@ Shape shape_in_file(const Shape& ours, const RowLayout& rows, std::string_view n
     require(ours.rank() == 2, "name map: ", name, " ", ours, " cannot be transposed");
     return Shape{ours[1], ours[0]};
   }
-  if (rows.parts.empty()) return ours;
+  if (rows.blocks.empty()) return ours;
   require(ours.rank() > 0, "name map: ", name, " has no rows");
   return rows.their_rows == 0 ? ours : with_rows(ours, rows.their_rows);
 }
@@ -103,12 +103,12 @@ TensorPart::TensorPart(std::string name, Shape shape, const RowLayout& rows, con
     boxes_.push_back({0, 0, {{ours[0], ours[1], 1}, {ours[1], 1, ours[0]}}});
     return;
   }
-  if (rows.parts.empty()) {
+  if (rows.blocks.empty()) {
     boxes_.push_back({0, 0, {{ours.numel(), 1, 1}}});
     return;
   }
   const int64_t width = ours[0] == 0 ? 0 : ours.numel() / ours[0];
-  for (const RowLayout::Part& part : rows.parts) {
+  for (const RowLayout::Block& part : rows.blocks) {
     int64_t last_ours = part.ours, last_theirs = part.theirs;
     Box box{part.ours * width, part.theirs * width, {}};
     for (const RowLayout::Step& step : part.steps) {

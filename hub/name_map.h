@@ -28,13 +28,13 @@ struct RowLayout {
   struct Step {
     int64_t count, ours, theirs;  // so often, so many rows further on each side
   };
-  struct Part {
+  struct Block {
     int64_t ours = 0, theirs = 0;  // its first row on each side
     std::vector<Step> steps{};     // outermost first, in ascending order of our rows
   };
-  std::vector<Part> parts{};  // none: all rows in their order
-  int64_t their_rows = 0;     // of their whole tensor; 0: as many as ours
-  bool transposed = false;    // ours [a, b] is theirs [b, a]
+  std::vector<Block> blocks{};  // none: all rows in their order
+  int64_t their_rows = 0;       // of their whole tensor; 0: as many as ours
+  bool transposed = false;      // ours [a, b] is theirs [b, a]
 };
 
 // Ours [a, b] is theirs [b, a].

@@ -60,12 +60,12 @@ void check_mask(std::string_view op, const AttentionProblem& p) {
 
 // Where the place of queries and keys changes nothing, libraries may be asked.
 void forget_place(AttentionMask& mask, const AttentionProblem& p) {
-  if (!mask.place) return;
+  if (!mask.origin) return;
   const bool by_values = mask.key_lengths || mask.key_begin || mask.key_end;
   const bool by_distance = mask.window > 0 || mask.alibi_slopes;
   if (!by_values && !by_distance && p.ahead() >= p.Tk - 1) mask.causal = false;
   if (by_values || (p.ahead() != p.Tk - p.Tq && (by_distance || mask.causal))) return;
-  mask.place.reset();
+  mask.origin.reset();
 }
 
 template <class Args>
@@ -105,8 +105,8 @@ AttentionProblem problem_of(std::string_view op, const Args& args) {
 // How many (query, key) pairs a shape has; masks that depend on values do not count.
 int64_t visible_pairs(const ConstView& q, const ConstView& k, const AttentionMask& mask) {
   AttentionProblem p{.Tq = q.dim(1), .Tk = k.dim(1)};
-  p.mask = {.causal = mask.causal, .window = mask.window, .place = mask.place};
-  if (mask.window == 0 && !mask.place) {
+  p.mask = {.causal = mask.causal, .window = mask.window, .origin = mask.origin};
+  if (mask.window == 0 && !mask.origin) {
     const int64_t rows = std::min(p.Tq, p.Tk);  // that see a key
     return mask.causal ? rows * (p.Tk - rows) + rows * (rows + 1) / 2 : p.Tq * p.Tk;
   }

@@ -45,10 +45,10 @@ struct AttentionMask {
                            // distance, [H or 1, Tq + Tk - 1]
   // Of a part of a sequence's queries and of its keys: the positions of query 0 and key 0 there.
   // Lengths, begins and ends then count from the start of the sequence too.
-  struct Place {
+  struct Origin {
     int64_t query = 0, key = 0;
   };
-  std::optional<Place> place{};
+  std::optional<Origin> origin{};
 };
 
 // Zeroes probability ((b * H + h) * Tq + i) * Tk + j where key.uniform(that) < probability and

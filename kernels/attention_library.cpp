@@ -20,7 +20,7 @@ std::string why_not_asked(AttentionPass pass, const AttentionProblem& p) {
   if (p.D != 64 && p.D != 128) return "the head size is neither 64 nor 128";
   if (p.Tq == 0 || p.Tk == 0) return "there are no tokens";
   if (mask.key_begin || mask.key_end) return "documents are packed";
-  if (mask.place) return "the keys are a part of a sequence's";
+  if (mask.origin) return "the keys are a part of a sequence's";
   if (mask.bias) return "a bias is added";
   if (p.softcap != 0.0) return "scores are capped";
   if (p.dropout.probability != 0.0f) return "dropout draws the numbers of zinc's own keys";

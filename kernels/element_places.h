@@ -13,7 +13,7 @@ namespace zinc::kernels {
 // A row of the slice is made of pieces of a row of the whole. Both are flat, in row-major order.
 struct ElementPlaces {
   static constexpr int kMostPieces = 4;
-  struct Piece {
+  struct Run {
     int64_t end = 0;    // in a row of the slice
     int64_t shift = 0;  // what a place in that row lacks to the place in the row of the whole
   };
@@ -21,7 +21,7 @@ struct ElementPlaces {
   int64_t row = 0;        // elements of a row of the slice; 0: nothing is sliced
   int64_t whole_row = 0;  // elements of a row of the whole
   int num_pieces = 0;
-  Piece pieces[kMostPieces] = {};
+  Run pieces[kMostPieces] = {};
 
   // Throws InvalidArgument where the slice has more pieces.
   static ElementPlaces of(const TensorSlice& slice) {

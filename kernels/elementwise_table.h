@@ -9,7 +9,8 @@
 // cpu/lane_number-inl.h, a vector of f32 lanes; cuda/number.h, an f32 of a thread). Their
 // vocabulary: + - * / and the comparisons, which give masks; N(constant), which every constant
 // needs; select(mask, a, b), is_nan, abs, sqrt, exp, log, log1p (of arguments in [0, 1]), tanh,
-// sigmoid, erf, power; tanh_slope, sigmoid_slope and silu_slope, derivatives without cancellation.
+// sigmoid, erf, power; tanh_derivative, sigmoid_derivative and silu_derivative, derivatives without
+// cancellation.
 // clang-format off
 #pragma once
 
@@ -27,10 +28,10 @@
   ROW(reciprocal, N(1) / x, -(dy / x / x), -4, 4, 0.5, 0, 0)                                       \
   ROW(exp, exp(x), dy * exp(x), -4, 4, 0, 0, 0)                                                    \
   ROW(log, log(x), dy / x, 0.125, 4, 0, 0, 0)                                                      \
-  ROW(tanh, tanh(x), dy * tanh_slope(x), -4, 4, 0, 0, 0)                                           \
-  ROW(sigmoid, sigmoid(x), dy * sigmoid_slope(x), -4, 4, 0, 0, 0)                                  \
+  ROW(tanh, tanh(x), dy * tanh_derivative(x), -4, 4, 0, 0, 0)                                           \
+  ROW(sigmoid, sigmoid(x), dy * sigmoid_derivative(x), -4, 4, 0, 0, 0)                                  \
   ROW(relu, select(x <= N(0), N(0), x), select(x > N(0), dy, N(0)), -4, 4, 0.1, 0, 0)              \
-  ROW(silu, x * sigmoid(x), dy * silu_slope(x), -4, 4, 0, 0, 0)                                    \
+  ROW(silu, x * sigmoid(x), dy * silu_derivative(x), -4, 4, 0, 0, 0)                                    \
   /* log(1 + e^x) */                                                                               \
   ROW(softplus, select(x > N(0), x, N(0)) + select(is_nan(x), x, log1p(exp(-abs(x)))),             \
       dy * sigmoid(x), -4, 4, 0, 0, 0)                                                             \

@@ -77,7 +77,7 @@ void check_epilogue(const Gemm& args, const MatrixProduct& p) {
   }
   if (args.activation_input) {
     require(args.activation != Activation::none,
-            "gemm: activation_input needs an activation whose slope is taken there");
+            "gemm: activation_input needs an activation whose derivative is taken there");
     require(!args.pre_activation,
             "gemm: pre_activation is an output of the activation, activation_input belongs to its "
             "gradient; give one of them");
@@ -162,7 +162,7 @@ Cost product_cost(int64_t batch, const ConstView& a, const ConstView& b, const C
           .flops = 2 * batch * c.dim(-2) * c.dim(-1) * k};
 }
 
-// An activation, or its slope, behind the product: on a CPU while a tile is at hand, on a GPU,
+// An activation, or its derivative, behind the product: on a CPU while a tile is at hand, on a GPU,
 // whose library has none, a pass of its own (kernels/cuda/gemm.cpp).
 Cost epilogue_cost(const Gemm& args) {
   Cost cost{.flops = (args.activation_input ? 16 : 8) * args.c.numel()};  // as of kernels/gelu.cpp

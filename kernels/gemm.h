@@ -31,8 +31,8 @@ enum class Activation : uint8_t {
 //
 // Note [Rounding of the pre-activation]
 // With an activation, z is rounded to the dtype of c first and the activation reads the rounded
-// value, whether or not it is saved; likewise before the slope at activation_input multiplies it.
-// So the fused op gives the bits of the two ops in a row, and the same bits with and without
+// value, whether or not it is saved; likewise before the derivative at activation_input multiplies
+// it. So the fused op gives the bits of the two ops in a row, and the same bits with and without
 // gradient.
 //
 // Note [Products of 8 bits]

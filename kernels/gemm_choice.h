@@ -17,7 +17,7 @@ namespace zinc::kernels {
 struct GemmRule {
   DType dtype = DType::bf16;  // of a and b
   bool transpose_a = false, transpose_b = false;
-  bool activates = false;  // with an activation, or its slope, behind the product
+  bool activates = false;  // with an activation, or its derivative, behind the product
   int64_t min_m = 0, min_n = 0, min_k = 0;
   // What is faster there.
   bool wgmma = false;

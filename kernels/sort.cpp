@@ -21,7 +21,7 @@ constexpr int64_t kSortRows = 264;
 }  // namespace
 
 // On a GPU a key of 8 bytes for every element of the rows that are sorted at once, as many as a
-// power of two; the CPU sorts the places where they lie.
+// power of two; the CPU sorts the indices where they lie.
 int64_t sort_workspace_bytes(int64_t rows, int64_t cols, DeviceKind device) {
   if (device == DeviceKind::cpu || rows == 0 || cols == 0) return 0;
   const auto padded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(cols)));
@@ -39,11 +39,11 @@ void sort(const Sort& args, StreamRef stream) {
           args.values.shape());
   const Shape shape{args.x.dim(0), args.values.dim(1)};
   require_dense_operand(kOp, "values", args.values, args.x.dtype(), shape);
-  require_dense_operand(kOp, "places", args.places, DType::i64, shape);
+  require_dense_operand(kOp, "indices", args.indices, DType::i64, shape);
   require_apart(kOp, "values", args.values, "x", args.x);
   const int64_t bytes = sort_workspace_bytes(args.x.dim(0), args.x.dim(1), args.x.device().kind);
   require_workspace(kOp, args.workspace, bytes);
-  require_same_device(kOp, {args.x, args.values, args.places});
+  require_same_device(kOp, {args.x, args.values, args.indices});
   if (args.values.numel() == 0) return;
   run_on_device(
       kOp, args, args.x.device(), stream, [args] { cpu::sort(args); },
@@ -51,7 +51,8 @@ void sort(const Sort& args, StreamRef stream) {
 }
 
 Cost cost(const Sort& args) {
-  return {.bytes_read = args.x.bytes(), .bytes_written = args.values.bytes() + args.places.bytes()};
+  return {.bytes_read = args.x.bytes(),
+          .bytes_written = args.values.bytes() + args.indices.bytes()};
 }
 
 }  // namespace zinc::kernels

@@ -1,5 +1,5 @@
-// kernels/stochastic_rounding.h: rounding f32 to bf16 by chance, so that the mean of what is stored
-// is the value.
+// kernels/stochastic_rounding.h: stochastic rounding of f32 to bf16, so that the mean of what is
+// stored is the value.
 //
 // A value that changes by less than half a step of bf16 at a time (2^-9 of itself) would never
 // change by rounding to nearest. So optimizer states in bf16 are rounded up with the probability

@@ -24,7 +24,7 @@ struct InputPlaces::Row {
 InputPlaces::InputPlaces(Context& context, Tier tier, int64_t count)
     : context_(context), tier_(tier), count_(count) {}
 
-InputPlaces::Place InputPlaces::take(int64_t bytes) {
+InputPlaces::Memory InputPlaces::take(int64_t bytes) {
   if (!contiguous()) {
     auto block = std::make_shared<Block>(context_.allocate(bytes, Label::activations, tier_));
     void* const data = block->data();
@@ -42,7 +42,7 @@ InputPlaces::Place InputPlaces::take(int64_t bytes) {
   return place_in(rows_.back());
 }
 
-InputPlaces::Place InputPlaces::place_in(const std::shared_ptr<Row>& row) {
+InputPlaces::Memory InputPlaces::place_in(const std::shared_ptr<Row>& row) {
   const int64_t index = row->free.back();
   row->free.pop_back();
   std::byte* const data = static_cast<std::byte*>(row->block.data()) + index * row->place_bytes;

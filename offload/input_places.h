@@ -22,15 +22,15 @@ class InputPlaces {
   // The memory is free again when the last `owner` is gone, and may be handed out again at once.
   // Before that, the compute stream must wait for the last use of the place. A place may outlive
   // the InputPlaces.
-  struct Place {
+  struct Memory {
     void* data = nullptr;
     std::shared_ptr<void> owner;
   };
-  Place take(int64_t bytes);
+  Memory take(int64_t bytes);
 
  private:
   struct Row;
-  static Place place_in(const std::shared_ptr<Row>& row);
+  static Memory place_in(const std::shared_ptr<Row>& row);
 
   Context& context_;
   const Tier tier_;

@@ -70,7 +70,7 @@ void Storage::Worker::leave() {
   delete this;
 }
 
-void Storage::Worker::give(Part part) {
+void Storage::Worker::give(Transfer part) {
   {
     const std::lock_guard lock(mutex_);
     inbox_.push_back(std::move(part));
@@ -106,7 +106,7 @@ bool Storage::Worker::take_parts() {
 
 void Storage::Worker::cut_blocks() {
   while (!parts_.empty()) {
-    Part& part = parts_.front();
+    Transfer& part = parts_.front();
     if (part.operation->has_failed() || broken_ != 0) {
       std::exception_ptr error;
       if (broken_ != 0) {

@@ -15,7 +15,7 @@ namespace zinc::offload {
 class Storage::Worker {
  public:
   // A run of bytes of one transfer.
-  struct Part {
+  struct Transfer {
     std::shared_ptr<IoHandle::Operation> operation;
     std::byte* data = nullptr;
     int64_t bytes = 0;
@@ -29,7 +29,7 @@ class Storage::Worker {
   static void end(std::unique_ptr<Worker> worker);
   ~Worker();
 
-  void give(Part part);
+  void give(Transfer part);
 
  private:
   // A block under way. `io`: the rest of the block.
@@ -67,14 +67,14 @@ class Storage::Worker {
 
   std::mutex mutex_;
   std::condition_variable given_;
-  std::deque<Part> inbox_;
+  std::deque<Transfer> inbox_;
   bool stop_ = false;
   std::condition_variable has_ended_;
   bool ended_ = false;
   bool left_alone_ = false;  // the thread deletes the worker
 
   // The thread's own.
-  std::deque<Part> parts_;
+  std::deque<Transfer> parts_;
   std::vector<Slot> slots_;
   std::vector<Slot*> free_;
   std::deque<BlockIo*> ready_;  // to be submitted

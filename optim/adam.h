@@ -8,9 +8,9 @@ namespace zinc::optim {
 
 // Two states: "exp_avg" and "exp_avg_sq", as PyTorch names them.
 //
-// In bf16 they are rounded by chance (kernels/stochastic_rounding.h). The random word of an element
-// depends on the seed, the step, the parameter and the element's place in the whole of it alone. So
-// bits do not depend on how elements are spread over ranks, tiers and tiles.
+// bf16 states use stochastic rounding (kernels/stochastic_rounding.h). The random word of an
+// element depends on the seed, the step, the parameter and the element's place in the whole of it
+// alone. So bits do not depend on how elements are spread over ranks, tiers and tiles.
 class Adam final : public Optimizer {
  public:
   // decoupled: AdamW (decay beside the gradient); otherwise Adam (decay inside it).

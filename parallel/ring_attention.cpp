@@ -232,7 +232,7 @@ class RingAttention final : public autograd::Node {
         if (lengths.defined()) mask.key_lengths = lengths.view();
         if (how_.key_begin.defined()) mask.key_begin = own_rows(how_.key_begin, c);
         if (slopes.defined()) mask.alibi_slopes = slopes.view();
-        mask.place = {.query = query, .key = key};
+        mask.origin = {.query = query, .key = key};
         visit(c, k, mask);
       }
     }

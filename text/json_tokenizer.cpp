@@ -43,8 +43,8 @@ class JsonTokenizer::Call {
         return;
       }
       const auto begin = static_cast<size_t>(part.text.data() - text.data());
-      const Piece piece{.text = part.text, .of_first = of_first > begin ? of_first - begin : 0};
-      tokenizer_.parts_.pre_tokenizer.run(piece, [&](Piece p) { encode_piece(p.text); });
+      const PreToken piece{.text = part.text, .of_first = of_first > begin ? of_first - begin : 0};
+      tokenizer_.parts_.pre_tokenizer.run(piece, [&](PreToken p) { encode_piece(p.text); });
     });
   }
   void encode_piece(std::string_view piece) {

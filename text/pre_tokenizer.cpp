@@ -38,7 +38,7 @@ SplitBehavior parse_behavior(const files::json::Value& value) {
               "Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous");
 }
 
-Piece part_of(const Piece& whole, size_t begin, size_t end) {
+PreToken part_of(const PreToken& whole, size_t begin, size_t end) {
   const size_t of_first = std::min(whole.of_first, end);
   return {.text = whole.text.substr(begin, end - begin),
           .of_first = of_first > begin ? of_first - begin : 0};
@@ -48,7 +48,7 @@ Piece part_of(const Piece& whole, size_t begin, size_t end) {
 // them.
 class PieceMaker {
  public:
-  PieceMaker(Piece whole, SplitBehavior behavior, PieceVisit visit)
+  PieceMaker(PreToken whole, SplitBehavior behavior, PreTokenVisit visit)
       : whole_(whole), behavior_(behavior), visit_(visit) {}
 
   void add(size_t begin, size_t end, bool is_match) {
@@ -93,9 +93,9 @@ class PieceMaker {
     visit_(part_of(whole_, begin, end));
   }
 
-  Piece whole_;
+  PreToken whole_;
   SplitBehavior behavior_;
-  PieceVisit visit_;
+  PreTokenVisit visit_;
   size_t begin_ = 0, end_ = 0;
   bool held_ = false;
   bool last_was_match_ = false;
@@ -106,7 +106,7 @@ class SplitStep final : public PreTokenizerStep {
   SplitStep(std::unique_ptr<Pattern> pattern, SplitBehavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
 
-  void split(Piece piece, PieceVisit visit) const override {
+  void split(PreToken piece, PreTokenVisit visit) const override {
     PieceMaker maker(piece, behavior_, visit);
     size_t done = 0;
     pattern_->for_each_match(piece.text, [&](size_t begin, size_t end) {
@@ -131,7 +131,7 @@ class CharacterStep final : public PreTokenizerStep {
   CharacterStep(IsMatch is_match, SplitBehavior behavior)
       : is_match_(is_match), behavior_(behavior) {}
 
-  void split(Piece piece, PieceVisit visit) const override {
+  void split(PreToken piece, PreTokenVisit visit) const override {
     PieceMaker maker(piece, behavior_, visit);
     size_t done = 0;
     for (size_t at = 0; at < piece.text.size();) {
@@ -163,7 +163,7 @@ std::unique_ptr<PreTokenizerStep> at_kind(SplitBehavior behavior, uint16_t kind)
 // `\w+|[^\w\s]+`: words and what lies between words and spaces.
 class WhitespaceStep final : public PreTokenizerStep {
  public:
-  void split(Piece piece, PieceVisit visit) const override {
+  void split(PreToken piece, PreTokenVisit visit) const override {
     const CharacterTable& table = CharacterTable::get();
     enum Sort { space, word, other };
     const auto sort = [&](char32_t c) {
@@ -189,7 +189,7 @@ class WhitespaceStep final : public PreTokenizerStep {
 
 class PrefixSpaceStep final : public PreTokenizerStep {
  public:
-  void split(Piece piece, PieceVisit visit) const override {
+  void split(PreToken piece, PreTokenVisit visit) const override {
     if (piece.text.starts_with(' ')) return visit(piece);
     visit({.text = " " + std::string(piece.text),
            .of_first = piece.of_first > 0 ? piece.of_first + 1 : 0});
@@ -198,7 +198,7 @@ class PrefixSpaceStep final : public PreTokenizerStep {
 
 class ByteCharactersStep final : public PreTokenizerStep {
  public:
-  void split(Piece piece, PieceVisit visit) const override {
+  void split(PreToken piece, PreTokenVisit visit) const override {
     visit({.text = bytes_to_characters(piece.text),
            .of_first = bytes_to_characters(piece.text.substr(0, piece.of_first)).size()});
   }
@@ -211,7 +211,7 @@ class MetaspaceStep final : public PreTokenizerStep {
   MetaspaceStep(std::string replacement, PrependScheme scheme)
       : replacement_(std::move(replacement)), scheme_(scheme) {}
 
-  void split(Piece piece, PieceVisit visit) const override {
+  void split(PreToken piece, PreTokenVisit visit) const override {
     std::string text;
     text.reserve(piece.text.size() + 8);
     const bool is_first = piece.of_first > 0;
@@ -259,10 +259,10 @@ char32_t parse_character(const files::json::Value& value) {
 
 }  // namespace
 
-void PreTokenizer::run_from(size_t step, Piece piece, PieceVisit visit) const {
+void PreTokenizer::run_from(size_t step, PreToken piece, PreTokenVisit visit) const {
   if (piece.text.empty()) return;
   if (step == steps_.size()) return visit(piece);
-  steps_[step]->split(piece, [&](Piece part) { run_from(step + 1, part, visit); });
+  steps_[step]->split(piece, [&](PreToken part) { run_from(step + 1, part, visit); });
 }
 
 void PreTokenizer::add(const files::json::Value& part) {

@@ -11,17 +11,17 @@
 
 namespace zinc::text {
 
-struct Piece {
+struct PreToken {
   std::string_view text;  // not empty; valid during the call that gets it
   size_t of_first;  // so many bytes at its beginning stand for the whole text's first character
 };
-using PieceVisit = FunctionRef<void(Piece)>;
+using PreTokenVisit = FunctionRef<void(PreToken)>;
 
 // One step of a pre-tokenizer: a piece becomes several, or other text.
 class PreTokenizerStep {
  public:
   virtual ~PreTokenizerStep() = default;
-  virtual void split(Piece piece, PieceVisit visit) const = 0;
+  virtual void split(PreToken piece, PreTokenVisit visit) const = 0;
 };
 
 // A fixed list of steps. Several threads may use it at once.
@@ -32,14 +32,14 @@ class PreTokenizer {
   // something else.
   static PreTokenizer parse(const files::json::Value* part);
 
-  void run(Piece piece, PieceVisit visit) const { run_from(0, piece, visit); }
+  void run(PreToken piece, PreTokenVisit visit) const { run_from(0, piece, visit); }
   // The last step is ByteLevel, so that pieces are bytes. They are given as bytes, not as the
   // characters that stand for bytes in a vocabulary.
   bool gives_bytes() const { return gives_bytes_; }
 
  private:
   void add(const files::json::Value& part);
-  void run_from(size_t step, Piece piece, PieceVisit visit) const;
+  void run_from(size_t step, PreToken piece, PreTokenVisit visit) const;
 
   std::vector<std::unique_ptr<PreTokenizerStep>> steps_;
   bool gives_bytes_ = false;

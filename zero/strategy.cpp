@@ -21,7 +21,7 @@ bool makes_sums_in_host(const EngineConfig& config) {
 }
 
 std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config, const StoreInputs& inputs,
-                                              std::vector<Slice> slices,
+                                              std::vector<OwnedRange> slices,
                                               SwappedGradients* swapped) {
   const GradientPolicy policy = GradientPolicy::choose(config);
   const GradientStoreOptions options{.policy = policy,

@@ -140,7 +140,7 @@ class LinearNode final : public Node {
       std::exchange(rows, {}).wait_for_all();
     }
     if (pass.needs(kAddend)) pass.give(kAddend, dz);
-    if (pass.is_behind_slope()) {
+    if (pass.is_behind_derivative()) {
       saved()[1].reset();
     } else if (options_.activation != Activation::none) {
       const Tensor z = pass.take_saved(1);
@@ -165,8 +165,8 @@ class LinearNode final : public Node {
     if (!begins_with_input) give_input_gradient(pass, std::move(dz), std::move(codes), {});
   }
 
-  bool offers_slope() const override { return options_.activation != Activation::none; }
-  Slope slope() override {
+  bool offers_derivative() const override { return options_.activation != Activation::none; }
+  Derivative derivative() override {
     return {.activation = options_.activation, .input = saved()[1].restore()};
   }
 
@@ -252,12 +252,13 @@ class LinearNode final : public Node {
     Tensor dx;
     if (options_.slices == nullptr) dx = pass.take_arrived(0, /*to_write=*/true);
     const bool adds = dx.defined();
-    std::optional<Slope> slope;
+    std::optional<Derivative> derivative;
     // Rows that are under way travel beside this product. A forward pass that is computed again
     // waits for ranks itself, so it does not come between.
-    if (!adds && options_.slices == nullptr) slope = pass.take_slope(0, under_way.num_parts > 0);
-    if (slope && slope->gradient.defined()) {
-      dx = slope->gradient;
+    if (!adds && options_.slices == nullptr)
+      derivative = pass.take_derivative(0, under_way.num_parts > 0);
+    if (derivative && derivative->gradient.defined()) {
+      dx = derivative->gradient;
     } else if (!adds) {
       dx = pass.gradient_memory(0);
     }
@@ -266,12 +267,12 @@ class LinearNode final : public Node {
       const bool by_inputs = is_cut_by_inputs(options_);
       const ConstView dz_rows = as_matrix("linear", ConstView(dz.view()));
       const View dx_rows = as_matrix("linear", dx.view());
-      const auto rows_of = [&](const Tensor& of_slope) {
-        return of_slope.defined() ? as_matrix("linear", of_slope.view()) : View();
+      const auto rows_of = [&](const Tensor& of_derivative) {
+        return of_derivative.defined() ? as_matrix("linear", of_derivative.view()) : View();
       };
-      const View slope_rows = slope ? rows_of(slope->input) : View();
-      const View factor = slope ? rows_of(slope->factor) : View();
-      const View of_factor = slope ? rows_of(slope->factor_gradient) : View();
+      const View derivative_rows = derivative ? rows_of(derivative->input) : View();
+      const View factor = derivative ? rows_of(derivative->factor) : View();
+      const View of_factor = derivative ? rows_of(derivative->factor_gradient) : View();
       const auto part_of = [](const View& rows, int64_t begin, int64_t count) {
         return rows ? rows.narrow(0, begin, count) : rows;
       };
@@ -284,14 +285,14 @@ class LinearNode final : public Node {
         kernels::Gemm product{.a = dz_rows.narrow(0, begin, count),
                               .b = weight.view(),
                               .bias = {},
-                              .activation_input = part_of(slope_rows, begin, count),
+                              .activation_input = part_of(derivative_rows, begin, count),
                               .factor = part_of(factor, begin, count),
                               .factor_gradient = part_of(of_factor, begin, count),
                               .c = dx_rows.narrow(0, begin, count),
                               .pre_activation = {},
                               .transpose_b = options_.layout == WeightLayout::in_out,
                               .beta = adds ? 1.0 : 0.0,
-                              .activation = slope ? slope->activation : Activation::none};
+                              .activation = derivative ? derivative->activation : Activation::none};
         Codes of_part;
         if (options_.fp8) {
           of_part = codes.plain.defined() ? codes : encode(product.a, Fp8::e5m2, true, false);

@@ -15,7 +15,7 @@
 namespace zinc::autograd {
 namespace {
 
-// Saved: places. No two of a row are the same.
+// Saved: indices. No two of a row are the same.
 class OrderNode final : public Node {
  public:
   OrderNode(const Shape& shape) : shape_(shape) {}
@@ -23,12 +23,12 @@ class OrderNode final : public Node {
 
   void backward(BackwardPass& pass) override {
     const Tensor dy = pass.take_gradient(0);
-    const Tensor places = pass.take_saved(0);
+    const Tensor indices = pass.take_saved(0);
     Tensor dx = Tensor::zeros(shape_, dy.dtype());
     if (dy.numel() > 0) {
       const Shape rows{shape_.rows(), dy.dim(-1), 1};
       const Tensor flat = Tensor::empty(rows, DType::i64);
-      kernels::flat_index({.index = places.view().reshape(rows),
+      kernels::flat_index({.index = indices.view().reshape(rows),
                            .extent = shape_.cols(),
                            .flat = flat.view(),
                            .op = "sort"},
@@ -61,14 +61,14 @@ Ordered ordered(std::string_view op, const Tensor& x, int64_t k, bool descending
     kernels::sort({.x = dense.view().reshape(matrix),
                    .descending = descending,
                    .values = result.values.view().reshape(first),
-                   .places = result.places.view().reshape(first),
+                   .indices = result.indices.view().reshape(first),
                    .workspace = workspace.view()},
                   compute_stream());
   }
   if (needs_gradient(x)) {
     auto node = make_node<OrderNode>(x.shape());
     node->add_input(x);
-    node->save(result.places);
+    node->save(result.indices);
     node->set_output(result.values);
   }
   return result;

@@ -12,8 +12,8 @@
 namespace zinc::autograd {
 
 struct Ordered {
-  Tensor values;  // [..., k] dtype of x
-  Tensor places;  // [..., k] i64: along the last dimension of x
+  Tensor values;   // [..., k] dtype of x
+  Tensor indices;  // [..., k] i64: along the last dimension of x
 };
 // The last dimension in rising or falling order.
 Ordered sort(const Tensor& x, bool descending = false);

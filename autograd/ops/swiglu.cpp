@@ -37,7 +37,7 @@ class SwiGluNode final : public Node {
 
   void backward(BackwardPass& pass) override {
     Tensor dy = pass.take_gradient(0);
-    if (pass.is_behind_slope()) {
+    if (pass.is_behind_derivative()) {
       saved()[0].reset();
       if (pass.needs(0)) pass.give(0, std::move(dy));
       if (pass.needs(1)) pass.give(1, std::move(dup_));
@@ -66,8 +66,8 @@ class SwiGluNode final : public Node {
     return gated({gate.view(), up.view()});
   }
 
-  bool offers_slope() const override { return are_rows_; }
-  Slope slope() override {
+  bool offers_derivative() const override { return are_rows_; }
+  Derivative derivative() override {
     Tensor up = saved()[1].restore();
     // A result that is still to be made again needs both.
     if (outputs()[0].remade.expired()) saved()[1].reset();
@@ -80,7 +80,7 @@ class SwiGluNode final : public Node {
 
  private:
   bool are_rows_;  // gate and up have no gaps
-  Tensor dup_;     // where a product makes the gradients: from slope() to backward()
+  Tensor dup_;     // where a product makes the gradients: from derivative() to backward()
 };
 
 class PackedSwiGluNode final : public Node {
@@ -89,7 +89,7 @@ class PackedSwiGluNode final : public Node {
   std::string_view name() const override { return "swiglu"; }
 
   void backward(BackwardPass& pass) override {
-    if (pass.is_behind_slope()) {
+    if (pass.is_behind_derivative()) {
       pass.take_strided_gradient(0);  // the gate's, in its place
       saved()[0].reset();
       return pass.give(0, std::move(dx_));
@@ -115,8 +115,8 @@ class PackedSwiGluNode final : public Node {
     return gated(halves_of(x));
   }
 
-  bool offers_slope() const override { return are_rows_; }
-  Slope slope() override {
+  bool offers_derivative() const override { return are_rows_; }
+  Derivative derivative() override {
     Tensor x = saved()[0].restore();
     // A result that is still to be made again needs it as it is.
     if (outputs()[0].remade.expired()) saved()[0].reset();
@@ -131,7 +131,7 @@ class PackedSwiGluNode final : public Node {
 
  private:
   bool are_rows_;  // of the input: no gaps between them
-  Tensor dx_;      // where a product makes the gradient: from slope() to backward()
+  Tensor dx_;      // where a product makes the gradient: from derivative() to backward()
 };
 
 }  // namespace

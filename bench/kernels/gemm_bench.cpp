@@ -16,8 +16,8 @@ namespace {
 
 enum class After : uint8_t {
   nothing,
-  gelu,   // bias + tanh-GELU with the pre-activation saved
-  slope,  // times the slope of tanh-GELU
+  gelu,        // bias + tanh-GELU with the pre-activation saved
+  derivative,  // times the derivative of tanh-GELU
 };
 using enum After;
 
@@ -43,7 +43,7 @@ constexpr BenchedProduct kProducts[] = {
     {"backward-x", 2048, 768, 768, false, false, 0.0, nothing},
     {"backward-x", 2048, 3072, 768, false, false, 0.0, nothing},
     {"backward-x", 2048, 768, 3072, false, false, 0.0, nothing},
-    {"backward-x+gelu", 2048, 3072, 768, false, false, 0.0, slope},
+    {"backward-x+gelu", 2048, 3072, 768, false, false, 0.0, derivative},
     {"backward-w", 2304, 768, 2048, true, false, 0.0, nothing},
     {"backward-w", 2304, 768, 2048, true, false, 1.0, nothing},
     {"backward-w", 768, 768, 2048, true, false, 0.0, nothing},
@@ -85,7 +85,7 @@ std::vector<BenchedProduct> benched_products(const Registry& registry) {
   }
   if (!m.gated) {
     products.push_back({"forward+gelu", tokens, up, C, false, true, 0.0, gelu});
-    products.push_back({"backward-x+gelu", tokens, up, C, false, false, 0.0, slope});
+    products.push_back({"backward-x+gelu", tokens, up, C, false, false, 0.0, derivative});
   }
   products.push_back({"head", 2048, m.vocabulary, C, false, true, 0.0, nothing});
   return products;
@@ -104,7 +104,7 @@ kernels::Gemm arguments(const BenchedProduct& p, const View& a, const View& b, c
                      .transpose_b = p.transpose_b,
                      .beta = p.beta};
   if (p.after != nothing) args.activation = kernels::Activation::gelu_tanh;
-  if (p.after == slope) args.activation_input = z;
+  if (p.after == derivative) args.activation_input = z;
   if (p.after == gelu) {
     args.bias = bias;
     args.pre_activation = z;
@@ -126,9 +126,10 @@ Deviation verify_rows(const BenchedProduct& p, DType dtype, const Array& a, cons
                            : Array::converted(z.view().narrow(0, 0, rows), DType::f64);
   kernels::gemm(arguments(p, wide_a, wide_b, wide_bias, expected, wide_z),
                 Context::current().compute());
-  // One rounding to the output's dtype, of z too before its slope, and sqrt(k) roundings of partial
-  // sums in f32.
-  const double rounding = (dtype == DType::bf16 ? 0x1p-9 : 0x1p-24) * (p.after == slope ? 2 : 1);
+  // One rounding to the output's dtype, of z too before its derivative, and sqrt(k) roundings of
+  // partial sums in f32.
+  const double rounding =
+      (dtype == DType::bf16 ? 0x1p-9 : 0x1p-24) * (p.after == derivative ? 2 : 1);
   return {.relative_l2 = relative_l2({{c.view().narrow(0, 0, rows), expected}}),
           .tolerance = rounding + 4 * 0x1p-24 * std::sqrt(static_cast<double>(p.k))};
 }
@@ -267,7 +268,7 @@ void add_gemm_benches(Registry& registry) {
           .shape = str("M=", p.m, ",N=", p.n, ",K=", p.k, ",", transposes,
                        p.beta != 0.0 ? ",accumulate" : ""),
           .cost = {.bytes_read = (p.m * p.k + p.k * p.n) * size +
-                                 (p.beta != 0.0 || p.after == slope ? c_bytes : 0),
+                                 (p.beta != 0.0 || p.after == derivative ? c_bytes : 0),
                    .bytes_written = c_bytes * (p.after == gelu ? 2 : 1),
                    .flops = 2 * p.m * p.n * p.k},
           .ceiling = Ceiling::gemm(p.m, p.n, p.k, dtype, p.transpose_a, p.transpose_b),

@@ -22,7 +22,7 @@ void add_sort_benches(Registry& registry) {
                         .launch =
                             [](const std::vector<View>& v, StreamRef stream) {
                               kernels::sort(
-                                  {.x = v[0], .values = v[1], .places = v[2], .workspace = v[3]},
+                                  {.x = v[0], .values = v[1], .indices = v[2], .workspace = v[3]},
                                   stream);
                             },
                         .cost = {.bytes_read = shape.numel() * size_of(dtype),

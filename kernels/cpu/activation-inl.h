@@ -19,7 +19,7 @@ namespace HWY_NAMESPACE {
 // s = 1 / (1 + exp(-x)) and its derivative s (1 - s), both without cancellation.
 struct SigmoidLanes {
   LaneVec value;
-  LaneVec slope;
+  LaneVec derivative;
 
   explicit HWY_INLINE SigmoidLanes(LaneVec x) {
     const Lanes d;
@@ -27,15 +27,15 @@ struct SigmoidLanes {
     const auto inverse = hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), e));
     const auto small = hn::Mul(e, inverse);
     value = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), small, inverse);
-    slope = hn::Mul(small, inverse);
+    derivative = hn::Mul(small, inverse);
   }
 };
 
 struct SiluLanes {
   static HWY_INLINE LaneVec value(LaneVec x) { return hn::Mul(x, SigmoidLanes(x).value); }
-  static HWY_INLINE LaneVec slope(LaneVec x) {
+  static HWY_INLINE LaneVec derivative(LaneVec x) {
     const SigmoidLanes s(x);
-    return hn::MulAdd(x, s.slope, s.value);
+    return hn::MulAdd(x, s.derivative, s.value);
   }
 };
 
@@ -50,15 +50,15 @@ struct GeluTanhLanes {
     return SigmoidLanes(hn::Mul(inner, x));
   }
   static HWY_INLINE LaneVec value(LaneVec x) { return hn::Mul(x, gate(x, hn::Mul(x, x)).value); }
-  static HWY_INLINE LaneVec slope(LaneVec x) {
+  static HWY_INLINE LaneVec derivative(LaneVec x) {
     const Lanes d;
     const auto square = hn::Mul(x, x);
     const SigmoidLanes s = gate(x, square);
     // d(2u)/dx
     const auto du =
         hn::MulAdd(square, hn::Set(d, 3.0f * kTwoRoots * kCubic), hn::Set(d, kTwoRoots));
-    // The slope of the sigmoid is 0 for large x, where x * du may overflow.
-    const auto bend = hn::Mul(s.slope, hn::Mul(x, du));
+    // The derivative of the sigmoid is 0 for large x, where x * du may overflow.
+    const auto bend = hn::Mul(s.derivative, hn::Mul(x, du));
     const auto large = hn::Gt(hn::Abs(x), hn::Set(d, 1e6f));
     return hn::Add(s.value, hn::IfThenZeroElse(large, bend));
   }
@@ -100,7 +100,7 @@ struct GeluErfLanes {
     return {hn::IfThenElse(negative, tail, hn::Sub(hn::Set(d, 1.0f), tail)), exponential};
   }
   static HWY_INLINE LaneVec value(LaneVec x) { return hn::Mul(x, normal(x).distribution); }
-  static HWY_INLINE LaneVec slope(LaneVec x) {
+  static HWY_INLINE LaneVec derivative(LaneVec x) {
     const Normal n = normal(x);
     const auto density = hn::Mul(n.exponential, hn::Set(Lanes(), 0.3989422804014327f));
     return hn::MulAdd(x, density, n.distribution);

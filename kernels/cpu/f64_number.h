@@ -37,11 +37,11 @@ inline F64 tanh(F64 x) { return std::tanh(x.value); }
 inline F64 erf(F64 x) { return std::erf(x.value); }
 inline F64 power(F64 x, F64 exponent) { return std::pow(x.value, exponent.value); }
 inline F64 sigmoid(F64 x) { return 1.0 / (1.0 + std::exp(-x.value)); }
-inline F64 tanh_slope(F64 x) {
+inline F64 tanh_derivative(F64 x) {
   const double e = std::exp(-2.0 * std::abs(x.value));  // 1 - tanh^2 without its cancellation
   return 4.0 * e / ((1.0 + e) * (1.0 + e));
 }
-inline F64 sigmoid_slope(F64 x) { return sigmoid(x) * sigmoid(-x); }
-inline F64 silu_slope(F64 x) { return sigmoid(x) * (F64(1.0) + x * sigmoid(-x)); }
+inline F64 sigmoid_derivative(F64 x) { return sigmoid(x) * sigmoid(-x); }
+inline F64 silu_derivative(F64 x) { return sigmoid(x) * (F64(1.0) + x * sigmoid(-x)); }
 
 }  // namespace zinc::kernels::cpu

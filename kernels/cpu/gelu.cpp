@@ -13,7 +13,7 @@ namespace {
 double value(GeluKind kind, double x) { return kind == GeluKind::erf ? gelu_erf(x) : gelu_tanh(x); }
 
 double derivative(GeluKind kind, double x) {
-  return kind == GeluKind::erf ? gelu_erf_slope(x) : gelu_tanh_slope(x);
+  return kind == GeluKind::erf ? gelu_erf_derivative(x) : gelu_tanh_derivative(x);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ void backward(const GeluBackward& args) {
   for_each_element_vector(
       args.x.shape(),
       [=](const auto& at, auto load, auto store) HWY_ATTR {
-        store(hn::Mul(load(dy + at[1]), Function::slope(load(x + at[0]))), dx + at[2]);
+        store(hn::Mul(load(dy + at[1]), Function::derivative(load(x + at[0]))), dx + at[2]);
       },
       args.x, args.dy, args.dx);
 }

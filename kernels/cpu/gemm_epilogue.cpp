@@ -88,7 +88,7 @@ void finish_gradient(const Strip<T>& strip) {
       // Likewise: Note [Rounding of the pre-activation].
       T rounded[HWY_MAX_BYTES / sizeof(float)];
       store_lanes(strip.linear(r, c, load), rounded);
-      store(hn::Mul(load_lanes(rounded), Function::slope(load(x_row + c))), c_row + c);
+      store(hn::Mul(load_lanes(rounded), Function::derivative(load(x_row + c))), c_row + c);
     });
   }
 }
@@ -108,7 +108,7 @@ void finish_factors(const Strip<T>& strip) {
       T rounded[HWY_MAX_BYTES / sizeof(float)];
       store_lanes(strip.linear(r, c, load), rounded);
       const auto z = load_lanes(rounded), x = load(x_row + c), u = load(factor_row + c);
-      store(hn::Mul(hn::Mul(z, u), Function::slope(x)), c_row + c);
+      store(hn::Mul(hn::Mul(z, u), Function::derivative(x)), c_row + c);
       store(hn::Mul(z, Function::value(x)), gradient_row + c);
     });
   }

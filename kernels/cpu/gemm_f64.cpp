@@ -30,14 +30,14 @@ double activate(Activation activation, double x) {
   return x;
 }
 
-double slope(Activation activation, double x) {
+double derivative(Activation activation, double x) {
   switch (activation) {
     case Activation::none:
       return 1.0;
     case Activation::gelu_tanh:
-      return gelu_tanh_slope(x);
+      return gelu_tanh_derivative(x);
     case Activation::gelu_erf:
-      return gelu_erf_slope(x);
+      return gelu_erf_derivative(x);
     case Activation::silu:
       return sigmoid(x) * (1.0 + x * sigmoid(-x));
   }
@@ -84,11 +84,11 @@ void finish_block(const MatrixProduct& p, double* c, int64_t i, int64_t j, int64
       if (p.factor != nullptr) {
         const double at = x[(i + r) * p.x_stride + j + s];
         const double u = static_cast<const double*>(p.factor)[(i + r) * p.factor_stride + j + s];
-        out = z * u * slope(p.activation, at);
+        out = z * u * derivative(p.activation, at);
         static_cast<double*>(p.factor_gradient)[(i + r) * p.factor_gradient_stride + j + s] =
             z * activate(p.activation, at);
       } else if (x != nullptr) {
-        out = z * slope(p.activation, x[(i + r) * p.x_stride + j + s]);
+        out = z * derivative(p.activation, x[(i + r) * p.x_stride + j + s]);
       } else {
         if (pre != nullptr) pre[(i + r) * p.pre_stride + j + s] = z;
         out = activate(p.activation, z);

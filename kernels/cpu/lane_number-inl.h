@@ -172,10 +172,10 @@ ZINC_FUNCTION(log1p, log1p_lanes(x.lanes))
 ZINC_FUNCTION(tanh, tanh_lanes(x.lanes))
 ZINC_FUNCTION(erf, erf_lanes(x.lanes))
 ZINC_FUNCTION(sigmoid, SigmoidLanes(x.lanes).value)
-ZINC_FUNCTION(sigmoid_slope, SigmoidLanes(x.lanes).slope)
-ZINC_FUNCTION(silu_slope, SiluLanes::slope(x.lanes))
+ZINC_FUNCTION(sigmoid_derivative, SigmoidLanes(x.lanes).derivative)
+ZINC_FUNCTION(silu_derivative, SiluLanes::derivative(x.lanes))
 #undef ZINC_FUNCTION
-HWY_INLINE LaneNumber tanh_slope(LaneNumber x) {
+HWY_INLINE LaneNumber tanh_derivative(LaneNumber x) {
   const LaneNumber e = exp(LaneNumber(-2.0) * abs(x));
   const LaneNumber one_more = LaneNumber(1.0) + e;
   return LaneNumber(4.0) * e / (one_more * one_more);

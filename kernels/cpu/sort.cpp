@@ -27,19 +27,19 @@ struct Before {
 
 // The first k columns in order: the k best so far are a heap with the last of them on top.
 template <class Order>
-void first_places(const Order& before, int64_t cols, int64_t* places, int64_t k) {
-  for (int64_t i = 0; i < k; ++i) places[i] = i;
+void first_indices(const Order& before, int64_t cols, int64_t* indices, int64_t k) {
+  for (int64_t i = 0; i < k; ++i) indices[i] = i;
   if (k < cols) {
-    std::make_heap(places, places + k, before);
+    std::make_heap(indices, indices + k, before);
     for (int64_t i = k; i < cols; ++i) {
-      if (!before(i, places[0])) continue;
-      std::pop_heap(places, places + k, before);
-      places[k - 1] = i;
-      std::push_heap(places, places + k, before);
+      if (!before(i, indices[0])) continue;
+      std::pop_heap(indices, indices + k, before);
+      indices[k - 1] = i;
+      std::push_heap(indices, indices + k, before);
     }
-    std::sort_heap(places, places + k, before);
+    std::sort_heap(indices, indices + k, before);
   } else {
-    std::sort(places, places + k, before);
+    std::sort(indices, indices + k, before);
   }
 }
 
@@ -49,15 +49,15 @@ void sort(const Sort& args) {
   const int64_t cols = args.x.dim(1);
   const int64_t k = args.values.dim(1);
   const int64_t stride = row_stride("sort", "x", args.x);
-  auto* places = args.places.data_as<int64_t>();
+  auto* indices = args.indices.data_as<int64_t>();
   dispatch_float(args.x.dtype(), [&]<class T>() {
     const T* x = args.x.data_as<T>();
     T* values = args.values.data_as<T>();
     parallel_for(args.x.dim(0), std::max<int64_t>(1, 4096 / cols), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         const T* row = x + r * stride;
-        int64_t* mine = places + r * k;
-        first_places(Before<T>{row, args.descending}, cols, mine, k);
+        int64_t* mine = indices + r * k;
+        first_indices(Before<T>{row, args.descending}, cols, mine, k);
         for (int64_t i = 0; i < k; ++i) values[r * k + i] = row[mine[i]];
       }
     });

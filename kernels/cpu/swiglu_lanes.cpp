@@ -41,8 +41,8 @@ void backward(const SwiGluBackward& args) {
         const auto z = load(gate + at[1]);
         const auto u = load(up + at[2]);
         const SigmoidLanes s(z);
-        const auto slope = hn::MulAdd(z, s.slope, s.value);
-        store(hn::Mul(hn::Mul(d, u), slope), dgate + at[3]);
+        const auto derivative = hn::MulAdd(z, s.derivative, s.value);
+        store(hn::Mul(hn::Mul(d, u), derivative), dgate + at[3]);
         store(hn::Mul(d, hn::Mul(z, s.value)), dup + at[4]);
       },
       args.dy, args.gate, args.up, args.dgate, args.dup);

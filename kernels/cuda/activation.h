@@ -16,22 +16,22 @@ namespace zinc::kernels::cuda {
 template <class T>
 struct Sigmoid {
   static constexpr bool kFast = sizeof(T) == 2;
-  float value, slope;
+  float value, derivative;
   explicit __device__ __forceinline__ Sigmoid(float x) {
     const float e = kFast ? fast_exp(-fabsf(x)) : expf(-fabsf(x));
     const float inverse = kFast ? fast_reciprocal(1.0f + e) : 1.0f / (1.0f + e);
     const float small = e * inverse;
     value = x < 0.0f ? small : inverse;
-    slope = small * inverse;
+    derivative = small * inverse;
   }
 };
 
 template <class T>
 struct Silu {
   static __device__ __forceinline__ float value(float x) { return x * Sigmoid<T>(x).value; }
-  static __device__ __forceinline__ float slope(float x) {
+  static __device__ __forceinline__ float derivative(float x) {
     const Sigmoid<T> s(x);
-    return fmaf(x, s.slope, s.value);
+    return fmaf(x, s.derivative, s.value);
   }
 };
 
@@ -44,12 +44,12 @@ struct GeluTanh {
   static __device__ __forceinline__ float value(float x) {
     return x * Sigmoid<T>(fmaf(x * x, kTwoRoots * kCubic, kTwoRoots) * x).value;
   }
-  static __device__ __forceinline__ float slope(float x) {
+  static __device__ __forceinline__ float derivative(float x) {
     const float square = x * x;
     const Sigmoid<T> s(fmaf(square, kTwoRoots * kCubic, kTwoRoots) * x);
-    // The slope of the sigmoid is 0 for large x, where x * du may overflow.
+    // The derivative of the sigmoid is 0 for large x, where x * du may overflow.
     const float du = fmaf(square, 3.0f * kTwoRoots * kCubic, kTwoRoots);
-    return fabsf(x) > 1e6f ? s.value : s.value + s.slope * (x * du);
+    return fabsf(x) > 1e6f ? s.value : s.value + s.derivative * (x * du);
   }
 };
 
@@ -59,7 +59,7 @@ struct GeluErf {
     return 0.5f * erfcf(-0.70710678f * x);
   }
   static __device__ __forceinline__ float value(float x) { return x * distribution(x); }
-  static __device__ __forceinline__ float slope(float x) {
+  static __device__ __forceinline__ float derivative(float x) {
     const float bounded = fminf(fabsf(x), 19.0f);
     const float density = 0.3989422804014327f * expf(-0.5f * bounded * bounded);
     return fabsf(x) > 1e6f ? distribution(x) : fmaf(x, density, distribution(x));

@@ -15,10 +15,10 @@ struct Value : HotFunction {
   }
 };
 template <class Curve>
-struct Slope : HotFunction {
+struct Derivative : HotFunction {
   static constexpr bool kPromisesBits = false;
   __device__ __forceinline__ void operator()(const float (&in)[2], float (&out)[1]) const {
-    out[0] = in[1] * Curve::slope(in[0]);
+    out[0] = in[1] * Curve::derivative(in[0]);
   }
 };
 
@@ -41,9 +41,9 @@ void gelu_backward(const GeluBackward& args, StreamRef stream) {
     const std::array<View, 1> out{args.dx};
     const std::array<ConstView, 2> in{args.x, args.dy};
     if (args.kind == GeluKind::erf) {
-      launch_map<T, T, T>(Slope<GeluErf>{}, out, in, stream);
+      launch_map<T, T, T>(Derivative<GeluErf>{}, out, in, stream);
     } else {
-      launch_map<T, T, T>(Slope<GeluTanh<T>>{}, out, in, stream);
+      launch_map<T, T, T>(Derivative<GeluTanh<T>>{}, out, in, stream);
     }
   });
 }

@@ -24,14 +24,14 @@ __device__ __forceinline__ float value_of(Activation kind, float z) {
 }
 
 template <class T>
-__device__ __forceinline__ float slope_of(Activation kind, float x) {
+__device__ __forceinline__ float derivative_of(Activation kind, float x) {
   switch (kind) {
     case Activation::gelu_tanh:
-      return GeluTanh<T>::slope(x);
+      return GeluTanh<T>::derivative(x);
     case Activation::gelu_erf:
-      return GeluErf::slope(x);
+      return GeluErf::derivative(x);
     case Activation::silu:
-      return Silu<T>::slope(x);
+      return Silu<T>::derivative(x);
     case Activation::none:
       break;
   }
@@ -42,7 +42,7 @@ __device__ __forceinline__ float slope_of(Activation kind, float x) {
 template <class TC>
 __device__ __forceinline__ float activated(const MatrixProduct& p, TC z, float x) {
   const auto value = static_cast<float>(z);
-  if (p.x != nullptr) return value * slope_of<TC>(p.activation, x);
+  if (p.x != nullptr) return value * derivative_of<TC>(p.activation, x);
   return value_of<TC>(p.activation, value);
 }
 
@@ -77,7 +77,7 @@ __device__ __forceinline__ Pack<TC, kCount> rounded_sum(const MatrixProduct& p,
 // The gradients of activation(x) * u, by the operations of swiglu_backward().
 template <class TC>
 __device__ __forceinline__ float of_input(const MatrixProduct& p, float z, float x, float u) {
-  return z * u * slope_of<TC>(p.activation, x);
+  return z * u * derivative_of<TC>(p.activation, x);
 }
 template <class TC>
 __device__ __forceinline__ float of_factor(const MatrixProduct& p, float z, float x) {

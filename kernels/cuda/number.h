@@ -55,11 +55,11 @@ struct Number {
   ZINC_FUNCTION(tanh, tanhf(x.value))
   ZINC_FUNCTION(erf, erff(x.value))
   ZINC_FUNCTION(sigmoid, Sigmoid<T>(x.value).value)
-  ZINC_FUNCTION(sigmoid_slope, Sigmoid<T>(x.value).slope)
-  ZINC_FUNCTION(silu_slope, Silu<T>::slope(x.value))
+  ZINC_FUNCTION(sigmoid_derivative, Sigmoid<T>(x.value).derivative)
+  ZINC_FUNCTION(silu_derivative, Silu<T>::derivative(x.value))
 #undef ZINC_FUNCTION
   // Without the cancellation of 1 - tanh(x)^2.
-  friend __device__ __forceinline__ Number tanh_slope(Number x) {
+  friend __device__ __forceinline__ Number tanh_derivative(Number x) {
     const float e = expf(-2.0f * fabsf(x.value));
     return Number(4.0f * e / ((1.0f + e) * (1.0f + e)));
   }

@@ -28,7 +28,7 @@ __device__ __forceinline__ uint32_t order_of(float x, bool descending) {
 template <class T>
 __global__ void __launch_bounds__(kSortThreads)
     sort_kernel(const T* x, int64_t stride, int64_t rows, int64_t cols, int64_t padded,
-                bool descending, uint64_t* workspace, T* values, int64_t* places, int64_t k) {
+                bool descending, uint64_t* workspace, T* values, int64_t* indices, int64_t k) {
   uint64_t* keys = workspace + int64_t{blockIdx.x} * padded;
   for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     const T* row = x + r * stride;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kSortThreads)
     for (int64_t i = threadIdx.x; i < k; i += kSortThreads) {
       const auto place = static_cast<int64_t>(keys[i] & 0xffffffffu);
       values[r * k + i] = row[place];
-      places[r * k + i] = place;
+      indices[r * k + i] = place;
     }
     __syncthreads();  // before the next row's keys are written
   }
@@ -74,7 +74,7 @@ void sort(const Sort& args, StreamRef stream) {
     launch(sort_kernel<T>, dim3(static_cast<unsigned>(blocks)), dim3(kSortThreads), 0, stream,
            args.x.data_as<T>(), row_stride("sort", "x", args.x), rows, cols, padded,
            args.descending, static_cast<uint64_t*>(args.workspace.data()), args.values.data_as<T>(),
-           args.places.data_as<int64_t>(), args.values.dim(1));
+           args.indices.data_as<int64_t>(), args.values.dim(1));
   });
 }
 

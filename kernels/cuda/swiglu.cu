@@ -15,10 +15,10 @@ struct Gated : HotFunction {  // gate, up -> y
   }
 };
 template <class T>
-struct GatedSlopes : HotFunction {  // dy, gate, up -> dgate, dup
+struct GatedDerivatives : HotFunction {  // dy, gate, up -> dgate, dup
   static constexpr bool kPromisesBits = false;
   __device__ __forceinline__ void operator()(const float (&in)[3], float (&out)[2]) const {
-    out[0] = in[0] * in[2] * Silu<T>::slope(in[1]);
+    out[0] = in[0] * in[2] * Silu<T>::derivative(in[1]);
     out[1] = in[0] * Silu<T>::value(in[1]);
   }
 };
@@ -34,7 +34,7 @@ void swiglu_forward(const SwiGluForward& args, StreamRef stream) {
 
 void swiglu_backward(const SwiGluBackward& args, StreamRef stream) {
   dispatch_device_float("swiglu_backward", args.gate.dtype(), [&]<class T>() {
-    launch_map<T, T, T, T>(GatedSlopes<T>{}, std::array<View, 2>{args.dgate, args.dup},
+    launch_map<T, T, T, T>(GatedDerivatives<T>{}, std::array<View, 2>{args.dgate, args.dup},
                            std::array<ConstView, 3>{args.dy, args.gate, args.up}, stream);
   });
 }

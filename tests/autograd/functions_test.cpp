@@ -221,7 +221,7 @@ TEST(Choices, MasksAndOrder) {
   EXPECT_EQ(where(ids_tensor({1}, {1}) == 1, ids_tensor({5}, {1}), 0.0).dtype(), DType::i32);
   const Ordered best = topk(at(x, {Slice{0, 3}}), 2);
   EXPECT_EQ(values(best.values), (Values{3, 2}));
-  EXPECT_EQ(best.places.to_vector<int64_t>(), (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(best.indices.to_vector<int64_t>(), (std::vector<int64_t>{0, 2}));
   EXPECT_EQ(values(sort(at(x, {Slice{0, 3}})).values), (Values{-1, 2, 3}));
   EXPECT_EQ(values(cumsum(at(x, {Slice{0, 3}}))), (Values{3, 2, 4}));
   EXPECT_EQ(message_of([&] { topk(x, 5); }), "topk: 5 of the last dimension of shape [4]");
@@ -435,7 +435,7 @@ TEST(Functions, MetaDevice_ShapesOnly) {
   const Tensor x = Tensor::zeros(Shape{2, 3, 4});
   const Tensor index = Tensor::zeros(Shape{2, 3, 4}, DType::i64);
   EXPECT_EQ((x - mean(x, 1, true) > 0).shape(), x.shape());
-  EXPECT_EQ(topk(x, 2).places.shape(), (Shape{2, 3, 2}));
+  EXPECT_EQ(topk(x, 2).indices.shape(), (Shape{2, 3, 2}));
   EXPECT_EQ(scatter_add(x, 1, index, x).shape(), x.shape());
   EXPECT_EQ(cumsum(x, 0).shape(), x.shape());
   EXPECT_EQ(argmax(x, 1, true).rank(), x.rank());

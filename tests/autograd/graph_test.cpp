@@ -414,9 +414,10 @@ TEST_F(Graph, ProductOfAnInputWhoseGradientOthersHold_LeavesTheirs) {
   }
 }
 
-// The product that makes the gradient of an activation's result multiplies by its slope. A hook
-// must see that gradient, so with one it does not; and it must not where something else adds to it.
-TEST_F(Graph, SlopeWithinAProduct_ChangesNoBit) {
+// The product that makes the gradient of an activation's result multiplies by its derivative. A
+// hook must see that gradient, so with one it does not; and it must not where something else adds
+// to it.
+TEST_F(Graph, DerivativeWithinAProduct_ChangesNoBit) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
     for (const Activation activation :
          {Activation::gelu_tanh, Activation::gelu_erf, Activation::silu}) {
@@ -464,7 +465,7 @@ Tensor in_rows(const Tensor& x, std::function<void(int64_t)> wait) {
 }
 
 // Rows that are under way are used before anything is computed again.
-TEST_F(Graph, SlopeThatIsToBeComputedAgain_WaitsForRowsUnderWay) {
+TEST_F(Graph, DerivativeThatIsToBeComputedAgain_WaitsForRowsUnderWay) {
   std::string events;
   const Tensor gate = random_tensor({20, 6}, 2), up = random_tensor({20, 6}, 3);
   const Tensor down = random_tensor({9, 20}, 4);
@@ -480,7 +481,7 @@ TEST_F(Graph, SlopeThatIsToBeComputedAgain_WaitsForRowsUnderWay) {
 }
 
 // The same of silu(gate) * up, with both or one of them trained, kept or made again.
-TEST_F(Graph, SlopesOfAGateWithinAProduct_ChangeNoBit) {
+TEST_F(Graph, DerivativesOfAGateWithinAProduct_ChangeNoBit) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
     for (const int trained : {1, 2, 3}) {
       const auto gradients = [&](bool hooks, bool remakes, bool rows = false) {
@@ -511,7 +512,7 @@ TEST_F(Graph, SlopesOfAGateWithinAProduct_ChangeNoBit) {
 }
 
 // The same where gate and up lie side by side: the product writes to a half of their gradient.
-TEST_F(Graph, SlopesOfAPackedGateWithinAProduct_ChangeNoBit) {
+TEST_F(Graph, DerivativesOfAPackedGateWithinAProduct_ChangeNoBit) {
   for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::f16}) {
     const auto gradients = [&](bool hooks, bool remakes, bool rows = false) {
       const RemakeScope scope(remakes);

@@ -165,7 +165,7 @@ TEST(TokenSequence, MixedKindsAndNothing_AreRefused) {
 
 std::string tokens_of(const TokenSequence& sequence) {
   std::string all;
-  for (const TokenSequence::Part& part : sequence.parts()) {
+  for (const TokenSequence::FileTokens& part : sequence.parts()) {
     std::vector<int32_t> tokens;
     part.file->append_to(tokens, part.begin, part.end, 0);
     for (const int32_t token : tokens) all += static_cast<char>(token);

@@ -63,8 +63,8 @@ struct Inputs {
 
   void make_mask() {
     mask.causal = (c.features & kCausal) != 0;
-    if (c.features & kPlace) mask.place = {.query = 21 + c.Tk - c.Tq - 5, .key = 21};
-    if (c.features & kFarPlace) mask.place = {.query = 21 + c.Tk + 3, .key = 21};
+    if (c.features & kPlace) mask.origin = {.query = 21 + c.Tk - c.Tq - 5, .key = 21};
+    if (c.features & kFarPlace) mask.origin = {.query = 21 + c.Tk + 3, .key = 21};
     if (c.features & kLengths) {
       lengths = HostArray({c.B}, DType::i32);
       for (int64_t b = 0; b < c.B; ++b) {
@@ -97,8 +97,8 @@ struct Inputs {
   }
 
   // Positions in the sequence.
-  int64_t first_query() const { return mask.place ? mask.place->query : c.Tk - c.Tq; }
-  int64_t first_key() const { return mask.place ? mask.place->key : 0; }
+  int64_t first_query() const { return mask.origin ? mask.origin->query : c.Tk - c.Tq; }
+  int64_t first_key() const { return mask.origin ? mask.origin->key : 0; }
 
   // `length` tokens and 4 more for every batch before.
   void make_documents_of(int64_t length) {

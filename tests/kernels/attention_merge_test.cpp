@@ -74,7 +74,7 @@ struct InParts {
     for (int64_t j = 0; j < x.c.Tk; j += width) {
       const int64_t count = std::min(width, x.c.Tk - j);
       AttentionMask mask = x.mask;
-      mask.place = {.query = x.c.Tk - x.c.Tq, .key = j};
+      mask.origin = {.query = x.c.Tk - x.c.Tq, .key = j};
       visit(x.k().narrow(1, j, count), x.v().narrow(1, j, count), mask, j);
     }
   }

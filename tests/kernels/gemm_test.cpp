@@ -284,10 +284,11 @@ TEST_P(GemmOfType, ActivationGradient_MatchesCentralDifferences) {
          context.stream());
     for (int64_t i = 0; i < n; ++i) {
       const double h = 1e-4;
-      const double slope =
+      const double derivative =
           (activation.value(x.at(i) + h) - activation.value(x.at(i) - h)) / (2 * h);
-      // Differences: h^2 * f''' / 6 < 1e-8 and 1e-16 / h. Slopes are at most 1.13.
-      EXPECT_NEAR(c.at(i), slope, 2e-8 + 1.2 * epsilon_of(dtype) + (dtype == DType::f64 ? 0 : 4e-7))
+      // Differences: h^2 * f''' / 6 < 1e-8 and 1e-16 / h. Derivatives are at most 1.13.
+      EXPECT_NEAR(c.at(i), derivative,
+                  2e-8 + 1.2 * epsilon_of(dtype) + (dtype == DType::f64 ? 0 : 4e-7))
           << x.at(i);
     }
   }

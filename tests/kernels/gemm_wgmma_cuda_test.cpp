@@ -30,11 +30,11 @@ enum Feature : unsigned {
   kF32Bias = 32,
   kValue = 64,  // of an activation
   kPre = 128,
-  kSlope = 256,
+  kDerivative = 256,
   kPadded = 512,  // rows of everything
   kAlpha = 1024,
   kAddend = 2048,
-  kFactor = 4096,  // with kSlope
+  kFactor = 4096,  // with kDerivative
   kSums = 8192,    // of a where it is transposed, else of b; added to what is there with kBeta
   kSumsOfB = 16384,
 };
@@ -66,12 +66,12 @@ constexpr Case kCases[] = {
     {"GeluAlone", 140, 136, 72, kTransposeB | kValue},
     {"Erf", 70, 136, 72, kBias | kValue | kPre, Activation::gelu_erf},
     {"Silu", 70, 136, 72, kValue | kPre | kPadded, Activation::silu},
-    {"Slope", 140, 136, 72, kTransposeB | kSlope},
-    {"SlopeOfErf", 70, 136, 72, kSlope | kPadded, Activation::gelu_erf},
-    {"SlopeOfSilu", 70, 136, 72, kSlope, Activation::silu},
-    {"Factor", 140, 136, 72, kTransposeB | kSlope | kFactor, Activation::silu},
-    {"FactorOfErf", 70, 136, 72, kSlope | kFactor | kPadded, Activation::gelu_erf},
-    {"PartsAndFactor", 40, 40, 2200, kSlope | kFactor, Activation::silu},
+    {"Derivative", 140, 136, 72, kTransposeB | kDerivative},
+    {"DerivativeOfErf", 70, 136, 72, kDerivative | kPadded, Activation::gelu_erf},
+    {"DerivativeOfSilu", 70, 136, 72, kDerivative, Activation::silu},
+    {"Factor", 140, 136, 72, kTransposeB | kDerivative | kFactor, Activation::silu},
+    {"FactorOfErf", 70, 136, 72, kDerivative | kFactor | kPadded, Activation::gelu_erf},
+    {"PartsAndFactor", 40, 40, 2200, kDerivative | kFactor, Activation::silu},
     {"SumsOfA", 136, 136, 136, kTransposeA | kSums},
     {"SumsOfB", 140, 264, 136, kSums | kBeta},
     {"SumsOfBWhereAIsTransposed", 264, 136, 72, kTransposeA | kSums | kSumsOfB | kF32},
@@ -127,9 +127,9 @@ struct Arrays {
     if (has(kBeta | kAddend)) args.beta = has(kAlpha) ? -2.0 : 1.0;
     if (has(kAddend)) args.addend = addend.view();
     if (has(kBias | kF32Bias)) args.bias = bias.view();
-    if (has(kValue | kSlope)) args.activation = c.activation;
+    if (has(kValue | kDerivative)) args.activation = c.activation;
     if (has(kPre)) args.pre_activation = z.view();
-    if (has(kSlope)) args.activation_input = x.view();
+    if (has(kDerivative)) args.activation_input = x.view();
     if (has(kSums)) {
       (sums_of_a() ? args.a_sums : args.b_sums) = sums.view();
       args.adds_to_sums = has(kBeta);
@@ -167,9 +167,9 @@ TEST_P(GemmWgmma, MatchesF64) {
       test_stream()->synchronize();
     }
     // z and the result are each rounded once, partial sums sqrt(k) times in f32; what multiplies a
-    // slope, and what an activation reads, is rounded before.
+    // derivative, and what an activation reads, is rounded before.
     const double rounding = epsilon_of(arrays.has(kF32) ? DType::f32 : dtype);
-    const double bound = (arrays.has(kValue | kSlope) ? 2 : 1) * rounding +
+    const double bound = (arrays.has(kValue | kDerivative) ? 2 : 1) * rounding +
                          4 * epsilon_of(DType::f32) * std::sqrt(static_cast<double>(GetParam().k));
     EXPECT_LE(relative_l2(arrays.out, exact.out), bound) << to_string(dtype);
     if (arrays.has(kSums)) {
@@ -192,7 +192,7 @@ TEST_P(GemmWgmma, GivesTheSameBitsUnderEverySchedule) {
 // Note [Rounding of the pre-activation], of a kernel that has both in one pass.
 TEST(GemmWgmmaEpilogue, GivesTheBitsOfTwoKernels) {
   if (!runs_on_cuda()) GTEST_SKIP() << "a kernel of CUDA's";
-  for (const unsigned features : {kBias | kValue | kPre, kSlope + 0u}) {
+  for (const unsigned features : {kBias | kValue | kPre, kDerivative + 0u}) {
     const Case both{"", 140, 136, 72, features}, alone{"", 140, 136, 72, features & kBias};
     CpuContext context;
     Context::current().slot<GemmChoice>().use = WgmmaUse::always;
@@ -205,7 +205,7 @@ TEST(GemmWgmmaEpilogue, GivesTheBitsOfTwoKernels) {
     p.activation = both.activation;
     p.c = z.data();
     p.ldc = p.x_stride = both.n;
-    if (fused.has(kSlope)) p.x = x.data();
+    if (fused.has(kDerivative)) p.x = x.data();
     cuda::run_epilogue(p, nullptr, 1, context.stream());
     context.stream()->synchronize();
     EXPECT_EQ(fused.out.values(), plain.out.values()) << features;

@@ -16,7 +16,7 @@ using test::HostArray;
 using testing::HasSubstr;
 
 struct Ordered {
-  HostArray values, places;
+  HostArray values, indices;
 };
 
 Ordered ordered(const HostArray& x, int64_t k, bool descending) {
@@ -29,7 +29,7 @@ Ordered ordered(const HostArray& x, int64_t k, bool descending) {
   sort({.x = x,
         .descending = descending,
         .values = result.values,
-        .places = result.places,
+        .indices = result.indices,
         .workspace = workspace},
        test::test_stream());
   return result;
@@ -44,16 +44,16 @@ TEST(Sort, EqualElementsKeepTheirOrder) {
         for (const int64_t k : {int64_t{0}, int64_t{1}, n / 2, n}) {
           const Ordered got = ordered(x, k, descending);
           for (int64_t r = 0; r < 3; ++r) {
-            std::vector<int64_t> places(static_cast<size_t>(n));
-            std::iota(places.begin(), places.end(), 0);
-            std::ranges::stable_sort(places, [&](int64_t i, int64_t j) {
+            std::vector<int64_t> indices(static_cast<size_t>(n));
+            std::iota(indices.begin(), indices.end(), 0);
+            std::ranges::stable_sort(indices, [&](int64_t i, int64_t j) {
               const double a = x.at(r * n + i);
               const double b = x.at(r * n + j);
               return descending ? a > b : a < b;
             });
             for (int64_t i = 0; i < k; ++i) {
-              const int64_t place = places[static_cast<size_t>(i)];
-              ASSERT_EQ(got.places.at(r * k + i), place) << name_of(dtype) << n << " " << k;
+              const int64_t place = indices[static_cast<size_t>(i)];
+              ASSERT_EQ(got.indices.at(r * k + i), place) << name_of(dtype) << n << " " << k;
               ASSERT_EQ(got.values.at(r * k + i), x.at(r * n + place)) << name_of(dtype) << n;
             }
           }
@@ -72,8 +72,8 @@ TEST(Sort, NaNIsTheLargest_AndZerosAreEqual) {
     const int64_t rising[] = {4, 5, 0, 2, 7, 3, 1, 6};
     const int64_t falling[] = {1, 6, 3, 7, 0, 2, 5, 4};
     for (int64_t i = 0; i < 8; ++i) {
-      EXPECT_EQ(ordered(x, 8, false).places.at(i), rising[i]) << name_of(dtype) << i;
-      EXPECT_EQ(ordered(x, 8, true).places.at(i), falling[i]) << name_of(dtype) << i;
+      EXPECT_EQ(ordered(x, 8, false).indices.at(i), rising[i]) << name_of(dtype) << i;
+      EXPECT_EQ(ordered(x, 8, true).indices.at(i), falling[i]) << name_of(dtype) << i;
     }
   }
 }
@@ -82,28 +82,28 @@ TEST(Sort, ManyRows_SameForAllThreadCounts) {
   const HostArray x = HostArray::random(Shape{300, 40}, DType::bf16, 2);
   EXPECT_TRUE(test::same_for_all_thread_counts([&] {
     Ordered result = ordered(x, 5, true);
-    return std::vector<HostArray>{result.values, result.places};
+    return std::vector<HostArray>{result.values, result.indices};
   }));
 }
 
 TEST(Sort, BadArguments_CostAndMetaDevice) {
   const HostArray x(Shape{2, 3}, DType::f32);
-  const HostArray places(Shape{2, 4}, DType::i64);
+  const HostArray indices(Shape{2, 4}, DType::i64);
   const auto message = [&](const Sort& args) {
     return test::message_of_invalid([&] { sort(args, test::test_stream()); });
   };
   EXPECT_THAT(
-      message({.x = x, .values = HostArray(Shape{2, 4}, DType::f32), .places = places}),
+      message({.x = x, .values = HostArray(Shape{2, 4}, DType::f32), .indices = indices}),
       HasSubstr("sort: the first elements of rows of shape [2, 3] cannot have shape [2, 4]"));
-  EXPECT_THAT(message({.x = HostArray(Shape{2, 3}, DType::i32), .values = x, .places = places}),
+  EXPECT_THAT(message({.x = HostArray(Shape{2, 3}, DType::i32), .values = x, .indices = indices}),
               HasSubstr("not i32"));
-  EXPECT_EQ(cost(Sort{.x = x, .values = x, .places = HostArray(Shape{2, 3}, DType::i64)}).bytes(),
+  EXPECT_EQ(cost(Sort{.x = x, .values = x, .indices = HostArray(Shape{2, 3}, DType::i64)}).bytes(),
             24 + 24 + 48);
   const View nowhere = test::meta_view(Shape{2, 3}, DType::f32);
   const int64_t bytes = sort_workspace_bytes(2, 3, nowhere.device().kind);
   sort({.x = nowhere,
         .values = test::meta_view(Shape{2, 3}, DType::f32, 2),
-        .places = test::meta_view(Shape{2, 3}, DType::i64, 3),
+        .indices = test::meta_view(Shape{2, 3}, DType::i64, 3),
         .workspace = test::meta_view(Shape{bytes}, DType::u8, 4)},
        test::test_stream());
 }

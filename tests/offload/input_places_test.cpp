@@ -15,7 +15,7 @@ int64_t live(Context& context) { return context.allocator().report().at(Tier::de
 TEST(InputPlaces, LieSideBySideInOneBlock) {
   Context context(ContextOptions{});
   InputPlaces places(context, Tier::device, 3);
-  std::vector<InputPlaces::Place> taken;
+  std::vector<InputPlaces::Memory> taken;
   for (int i = 0; i < 3; ++i) taken.push_back(places.take(kBytes));
   for (int i = 1; i < 3; ++i) {
     EXPECT_EQ(static_cast<std::byte*>(taken[static_cast<size_t>(i)].data) -
@@ -28,9 +28,9 @@ TEST(InputPlaces, LieSideBySideInOneBlock) {
 TEST(InputPlaces, AreKeptAndHandedOutAgain) {
   Context context(ContextOptions{});
   InputPlaces places(context, Tier::device, 2);
-  InputPlaces::Place first = places.take(kBytes);
+  InputPlaces::Memory first = places.take(kBytes);
   const void* const data = first.data;
-  const InputPlaces::Place second = places.take(kBytes);
+  const InputPlaces::Memory second = places.take(kBytes);
   first.owner.reset();
   EXPECT_EQ(live(context), 2 * 1024);
   EXPECT_EQ(places.take(kBytes).data, data);
@@ -40,12 +40,12 @@ TEST(InputPlaces, OfAnotherSize_TakeTheRoomOfThoseThatNobodyHas) {
   Context context(ContextOptions{});
   InputPlaces places(context, Tier::device, 2);
   places.take(kBytes);
-  InputPlaces::Place larger = places.take(4 * kBytes);
+  InputPlaces::Memory larger = places.take(4 * kBytes);
   EXPECT_EQ(live(context), 2 * 4096);
-  const InputPlaces::Place small = places.take(kBytes);  // the larger is still there
+  const InputPlaces::Memory small = places.take(kBytes);  // the larger is still there
   EXPECT_EQ(live(context), 2 * 4096 + 2 * 1024);
   larger.owner.reset();
-  const InputPlaces::Place other = places.take(kBytes);
+  const InputPlaces::Memory other = places.take(kBytes);
   EXPECT_EQ(live(context), 2 * 1024);
   EXPECT_NE(other.data, small.data);
 }
@@ -53,15 +53,15 @@ TEST(InputPlaces, OfAnotherSize_TakeTheRoomOfThoseThatNobodyHas) {
 TEST(InputPlaces, BeyondTheirNumber_ComeInASecondBlock) {
   Context context(ContextOptions{});
   InputPlaces places(context, Tier::device, 1);
-  const InputPlaces::Place first = places.take(kBytes);
-  const InputPlaces::Place second = places.take(kBytes);
+  const InputPlaces::Memory first = places.take(kBytes);
+  const InputPlaces::Memory second = places.take(kBytes);
   EXPECT_NE(first.data, second.data);
   EXPECT_EQ(live(context), 2 * 1024);
 }
 
 TEST(InputPlaces, MayOutliveWhatHandedThemOut) {
   Context context(ContextOptions{});
-  InputPlaces::Place place;
+  InputPlaces::Memory place;
   {
     InputPlaces places(context, Tier::device, 2);
     place = places.take(kBytes);
@@ -75,7 +75,7 @@ TEST(InputPlaces, WithoutANumber_AreBlocksOfTheirOwn) {
   Context context(ContextOptions{});
   InputPlaces places(context, Tier::pinned_host, 0);
   EXPECT_FALSE(places.contiguous());
-  InputPlaces::Place place = places.take(kBytes);
+  InputPlaces::Memory place = places.take(kBytes);
   EXPECT_EQ(context.allocator().report().at(Tier::pinned_host).live, 1024);
   place.owner.reset();
   EXPECT_EQ(context.allocator().report().at(Tier::pinned_host).live, 0);

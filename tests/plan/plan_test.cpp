@@ -669,8 +669,8 @@ TEST(Plan, PassesOverActivations_OfALayer) {
     return hub::ModelConfigFile{.config = config};
   };
   // Forward: two norms; products add to the residual stream. Backward: norms that add the gradient
-  // of that stream. GELU and its slope, of 4 x 768 features, are passes behind products, and sums
-  // of biases of their own, unless our own kernel multiplies.
+  // of that stream. GELU and its derivative, of 4 x 768 features, are passes behind products, and
+  // sums of biases of their own, unless our own kernel multiplies.
   std::map<std::string, double> passes{{"layernorm", 4}, {"layernorm_backward", 8}};
   EXPECT_EQ(passes_of_a_layer(gpt2_of, 768, kernels::WgmmaUse::always), passes);
   passes["gemm_epilogue"] = 20;

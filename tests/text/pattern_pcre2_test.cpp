@@ -99,7 +99,7 @@ TEST(GeneralPattern, EmptyMatches_CutPiecesAndTakeReplacements) {
     const files::json::Value part(std::move(split));
     std::vector<std::string> pieces;
     PreTokenizer::parse(&part).run({.text = "x1234567", .of_first = 1},
-                                   [&](Piece piece) { pieces.emplace_back(piece.text); });
+                                   [&](PreToken piece) { pieces.emplace_back(piece.text); });
     EXPECT_THAT(pieces, testing::ElementsAre("x1", "234", "567")) << behavior;
   }
   files::json::Object pattern;

@@ -349,7 +349,7 @@ TEST_F(ParsedParts, PreTokenizers_GiveTheReferencePieces) {
                    size_t i) {
                   std::vector<std::string> pieces, wanted;
                   part.run({.text = text, .of_first = 1},
-                           [&](Piece piece) { pieces.emplace_back(piece.text); });
+                           [&](PreToken piece) { pieces.emplace_back(piece.text); });
                   for (const files::json::Value& piece : row.at("pieces").at(i).as_array()) {
                     wanted.push_back(piece.as_string());
                   }

@@ -338,7 +338,7 @@ TEST(ConfigKeys, ValuesOutsideTheRange_NameTheKeyAndThePlace) {
   for (const Key& key : config_keys()) {
     if (key.key_class != KeyClass::works || key.is_block()) continue;
     std::vector<files::json::Value> wrong{files::json::Array{}};
-    const Range& range = key.range;
+    const Bounds& range = key.range;
     if (std::isfinite(range.least)) wrong.emplace_back(range.least - 1.0);
     if (std::isfinite(range.most)) wrong.emplace_back(range.most * 2.0 + 1.0);
     if (range.positive) wrong.emplace_back(0);

@@ -41,7 +41,7 @@ double norm_in(int world_size, int64_t threshold, bool whole) {
     Model model;
     const auto groups = make_shard_groups(model, world.size(), threshold);
     const Tensor arena = arena_of(groups[0]);
-    std::vector<std::vector<Slice>> owned;
+    std::vector<std::vector<OwnedRange>> owned;
     for (int rank = 0; rank < (whole ? 1 : world.size()); ++rank) {
       owned.emplace_back();
       for (const Segment& segment : groups[0].segments()) {
@@ -51,7 +51,7 @@ double norm_in(int world_size, int64_t threshold, bool whole) {
       }
     }
     std::vector<ConstView> mine;
-    for (const Slice& piece : owned[whole ? 0 : static_cast<size_t>(world.rank())]) {
+    for (const OwnedRange& piece : owned[whole ? 0 : static_cast<size_t>(world.rank())]) {
       mine.push_back(arena.view().narrow(0, piece.range.begin, piece.range.size()));
     }
     GradientNorm norm(groups, owned, world.communicator(), world.context());
@@ -95,7 +95,7 @@ TEST(GradientNorm, NamesTheFirstNonFiniteParameterAndItsRank) {
     // The last element of d lies in the second shard.
     ASSERT_GE(d.range().end - 1, segment.shard(1, 2).begin);
     arena.view().data_as<float>()[d.range().end - 1] = std::numeric_limits<float>::infinity();
-    std::vector<std::vector<Slice>> owned(2);
+    std::vector<std::vector<OwnedRange>> owned(2);
     for (int rank = 0; rank < 2; ++rank) {
       for (const Segment& each : groups[0].segments()) {
         owned[static_cast<size_t>(rank)].push_back(
@@ -103,7 +103,7 @@ TEST(GradientNorm, NamesTheFirstNonFiniteParameterAndItsRank) {
       }
     }
     std::vector<ConstView> mine;
-    for (const Slice& piece : owned[static_cast<size_t>(world.rank())]) {
+    for (const OwnedRange& piece : owned[static_cast<size_t>(world.rank())]) {
       mine.push_back(arena.view().narrow(0, piece.range.begin, piece.range.size()));
     }
     GradientNorm norm(groups, owned, world.communicator(), world.context());
@@ -124,7 +124,7 @@ TEST(GradientNorm, OfTwoTiers_IsThatOfOne) {
   const std::vector<Range> parts{{0, half}, {half, whole}};
   const auto communicator = comm::make_single();
   const auto measured = [&](const std::vector<Tier>& tiers, const Tensor& values) {
-    std::vector<Slice> owned;
+    std::vector<OwnedRange> owned;
     std::vector<ConstView> gradients;
     for (size_t i = 0; i < parts.size(); ++i) {
       owned.push_back({.range = parts[i], .tier = tiers[i]});
@@ -158,7 +158,7 @@ TEST(GradientNorm, OfTwoTiers_IsMeasuredSideBySide) {
   const Block device = context.allocate(half * 4, Label::gradients);
   const Block host = context.allocate(half * 4, Label::gradients, Tier::pinned_host);
   const auto communicator = comm::make_single();
-  const std::vector<Slice> owned{
+  const std::vector<OwnedRange> owned{
       {.range = {0, half}},
       {.range = {half, 2 * half}, .tier = Tier::pinned_host},
   };

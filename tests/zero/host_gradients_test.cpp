@@ -59,7 +59,7 @@ class Steps {
       kernels::fill({.y = shard.view(), .value = value(index)}, context_.compute());
       const Event left =
           sums_->send(group.index(),
-                      [&](const Slice& slice) {
+                      [&](const OwnedRange& slice) {
                         return shard.view().narrow(0, slice.place, slice.range.size());
                       },
                       {.is_first = index == 0, .is_last = index + 1 == count});
@@ -70,7 +70,7 @@ class Steps {
   // True if every element of every sum is `wanted`.
   bool is(float wanted) {
     bool right = true;
-    for (const Slice& slice : slices_) {
+    for (const OwnedRange& slice : slices_) {
       sums_->arrived(slice.group).wait();
       const ConstView found = host_memory(sums_->read(slice));
       for (int64_t i = 0; i < found.numel(); ++i) {
@@ -92,7 +92,7 @@ class Steps {
 
   int64_t numel() const {
     int64_t numel = 0;
-    for (const Slice& slice : slices_) numel += slice.range.size();
+    for (const OwnedRange& slice : slices_) numel += slice.range.size();
     return numel;
   }
   int64_t live(Label label) {
@@ -107,7 +107,7 @@ class Steps {
   const DType added_;
   nn::Gpt2 model_{test::tiny_config()};
   ShardGroups groups_;
-  std::vector<Slice> slices_;
+  std::vector<OwnedRange> slices_;
   std::unique_ptr<HostGradients> sums_;
 };
 

@@ -44,7 +44,7 @@ TEST(StateSplit, LeavesTheShareToTheChunk_FirstOnTheDeviceThenElsewhere) {
         for (int rank = 0; rank < kWorld; ++rank) {
           const Range shard = segment.shard(rank, kWorld);
           int64_t next = shard.begin;
-          for (const Slice& piece : split.cut(group, segment, shard)) {
+          for (const OwnedRange& piece : split.cut(group, segment, shard)) {
             EXPECT_EQ(piece.range.begin, next);
             next = piece.range.end;
             if (rank > 0) continue;

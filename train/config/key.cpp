@@ -11,7 +11,7 @@ namespace zinc::train {
 namespace {
 
 std::string range_problem(const Key& key, double value, const std::string& shown) {
-  const Range& range = key.range;
+  const Bounds& range = key.range;
   const bool whole = key.setting.type == KeyType::integer || key.setting.type == KeyType::bytes;
   const bool any_integer =
       key.key_class != KeyClass::works && key.key_class != KeyClass::deprecated;
@@ -171,7 +171,7 @@ std::string problem_with(const Key& key, const files::json::Value& value) {
 }
 
 std::string values_of(const Key& key) {
-  const Range& range = key.range;
+  const Bounds& range = key.range;
   switch (key.setting.type) {
     case KeyType::any:
       return {};

@@ -46,7 +46,7 @@ enum class KeyType : uint8_t {
 std::string_view name_of(KeyType type);  // "integer", "boolean", ...
 
 // Of numbers, both ends included. An integer that has no largest value ends at kLargestCount.
-struct Range {
+struct Bounds {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
   bool positive = false;  // 0 is not in it
@@ -74,7 +74,7 @@ struct Key {
   std::string path;  // "zero_optimization.stage"
   KeyClass key_class = KeyClass::works;
   Setting setting{};  // of a key without effect: its type alone
-  Range range{};
+  Bounds range{};
   std::string unit{};  // of a number
   std::string note{};  // what it does, or why not
   // Empty, or the key of which this is another name; that key wins where both are given.

@@ -98,7 +98,7 @@ std::string config_keys_json() {
     if (!text.empty()) json.member(name, text);
   };
   for (const Key& key : config_keys()) {
-    const Range& range = key.range;
+    const Bounds& range = key.range;
     json.begin_object();
     json.member("key", key.path).member("class", name_of(key.key_class));
     json.member("type", name_of(key.setting.type));

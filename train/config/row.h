@@ -139,9 +139,9 @@ Setting one_of(std::initializer_list<Enum> values, Members... members) {
 }
 
 // --- ranges
-inline Range at_least(double least) { return {.least = least}; }
-inline Range between(double least, double most) { return {.least = least, .most = most}; }
-inline Range positive() { return {.positive = true}; }
+inline Bounds at_least(double least) { return {.least = least}; }
+inline Bounds between(double least, double most) { return {.least = least, .most = most}; }
+inline Bounds positive() { return {.positive = true}; }
 
 // --- rows
 struct Row : Key {
@@ -193,7 +193,7 @@ struct Row : Key {
   }
 };
 
-inline Row works(std::string_view name, Setting setting, const Range& range, std::string_view unit,
+inline Row works(std::string_view name, Setting setting, const Bounds& range, std::string_view unit,
                  std::string_view note) {
   return {{.path = std::string(name),
            .setting = std::move(setting),
@@ -201,7 +201,7 @@ inline Row works(std::string_view name, Setting setting, const Range& range, std
            .unit = std::string(unit),
            .note = std::string(note)}};
 }
-inline Row works(std::string_view name, Setting setting, const Range& range,
+inline Row works(std::string_view name, Setting setting, const Bounds& range,
                  std::string_view note) {
   return works(name, std::move(setting), range, "", note);
 }

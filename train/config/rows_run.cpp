@@ -71,7 +71,7 @@ Rows activation_rows() {
 }
 
 Rows aio_rows() {
-  Range size = between(4096, zero::kLargestAioBlock);
+  Bounds size = between(4096, zero::kLargestAioBlock);
   size.multiple_of = 4096;
   const std::string_view threads = "intra_op_parallelism";
   return block(

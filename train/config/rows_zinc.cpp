@@ -102,7 +102,7 @@ Rows placement_rows() {
       works("moments",
             one_of({optim::Moments::f32, optim::Moments::bf16}, &Config::engine,
                    &EngineConfig::optimizer, &optim::OptimizerConfig::moments),
-            "in which Adam keeps its moments; bf16: half of their memory, rounded by chance "
+            "in which Adam keeps its moments; bf16: half of their memory, by stochastic rounding "
             "(docs/training.md)"),
       works("offload_step",
             one_of({OffloadStep::automatic, OffloadStep::host, OffloadStep::device},

@@ -363,13 +363,13 @@ void GradientStore::gather(const ShardGroup& group) {
   end_reduction();
 }
 
-ConstView GradientStore::gradient(const Slice& slice) {
+ConstView GradientStore::gradient(const OwnedRange& slice) {
   if (slice.tier == Tier::device) return on_device(slice);
   if (options_.swapped != nullptr) return options_.swapped->read(groups_[slice.group], slice.range);
   return host_->read(slice);
 }
 
-View GradientStore::on_device(const Slice& slice) {
+View GradientStore::on_device(const OwnedRange& slice) {
   GroupState& state = states_[slice.group];
   const bool is_whole = options_.whole || options_.replicate;
   const Block& block = options_.whole       ? sums(state)
@@ -395,7 +395,7 @@ View GradientStore::shard_part(const ShardGroup& group, SegmentKind kind, Range 
 
 int64_t GradientStore::numel(const ShardGroup& group, bool on_device) const {
   int64_t numel = 0;
-  for (const Slice& slice : options_.slices) {
+  for (const OwnedRange& slice : options_.slices) {
     const bool is_there = (slice.tier == Tier::device) == on_device;
     if (slice.group == group.index() && is_there) numel += slice.range.size();
   }
@@ -409,10 +409,10 @@ Event GradientStore::send_off(const ShardGroup& group, GroupState& state) {
     return left;
   }
   const bool adds = adds_in_host(group);
-  const Event left =
-      host_->send(group.index(),
-                  [&](const Slice& slice) { return shard_part(group, slice.segment, slice.range); },
-                  {.is_first = !adds || is_first(), .is_last = !adds || is_last()});
+  const Event left = host_->send(
+      group.index(),
+      [&](const OwnedRange& slice) { return shard_part(group, slice.segment, slice.range); },
+      {.is_first = !adds || is_first(), .is_last = !adds || is_last()});
   state.work = comm::Work(host_->arrived(group.index()));
   return left;
 }
@@ -422,7 +422,7 @@ SwappedGradients::OnDevice GradientStore::tile_of(const ShardGroup& group) {
 }
 
 Event GradientStore::send_to_swap(const ShardGroup& group) {
-  for (const Slice& slice : options_.slices) {
+  for (const OwnedRange& slice : options_.slices) {
     if (!is_last() || !on_sums_ || slice.group != group.index()) continue;
     on_sums_(slice, shard_part(group, slice.segment, slice.range),
              context_.stream(StreamRole::reduce));

@@ -60,7 +60,7 @@ struct GradientStoreOptions {
   // What this rank updates. The sums of slices off the device are copied to host memory on the
   // copy-out stream as soon as they are complete. If no sums of a group stay on the device, the
   // group's device memory is freed. Unused with `replicate`.
-  std::vector<Slice> slices;
+  std::vector<OwnedRange> slices;
   // True: sharded sums over micro-batches are made in host memory, of groups whose slices are all
   // off the device. Unused with `swapped`.
   bool adds_in_host = false;
@@ -120,9 +120,9 @@ class GradientStore {
   // updates, or part of it. Returns [slice.range.size()] policy.kept in the slice's tier, valid for
   // work on the compute stream until discard(). Sums in swap space come as SwappedShards::read()
   // gives them, perhaps fewer than asked for. Throws IoError.
-  ConstView gradient(const Slice& slice);
+  ConstView gradient(const OwnedRange& slice);
   // The same on the device, to be changed.
-  View on_device(const Slice& slice);
+  View on_device(const OwnedRange& slice);
   void discard();  // the step has ended or was skipped: frees the sums
   // For a step that still reads the sums in host memory or swap space: frees the rest.
   // discard_host() then frees the sums of one group in host memory.
@@ -133,7 +133,8 @@ class GradientStore {
 
   // For sums that go to swap space: the store calls `sums` for each slice of the step's sums while
   // it is on the device. `sums` gets them as work on `stream` leaves them.
-  using Sums = std::function<void(const Slice& slice, const ConstView& sums, StreamRef stream)>;
+  using Sums =
+      std::function<void(const OwnedRange& slice, const ConstView& sums, StreamRef stream)>;
   void on_sums(Sums sums) { on_sums_ = std::move(sums); }
   // True if the group's sums, whose reduction was issued, have reached their tier. Starts transfers
   // that can be started. Throws IoError.

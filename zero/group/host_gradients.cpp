@@ -22,7 +22,7 @@ HostGradients::HostGradients(const ShardGroups& groups, Context& context,
       options_(std::move(options)),
       groups_(groups.size()),
       buffer_numel_(std::min(options_.most_added, kMostBuffered)) {
-  for (const Slice& slice : options_.slices) {
+  for (const OwnedRange& slice : options_.slices) {
     if (slice.tier == Tier::device) continue;
     OfGroup& group = groups_[slice.group];
     group.slices.push_back(slice);
@@ -55,7 +55,7 @@ View HostGradients::values(const Block& memory, DType dtype, int64_t numel) cons
   return {memory.data(), dtype, Shape{numel}, context_.device(), Tier::pinned_host};
 }
 
-ConstView HostGradients::read(const Slice& slice) const {
+ConstView HostGradients::read(const OwnedRange& slice) const {
   const OfGroup& group = groups_[slice.group];
   bug_check(group.sums.size() == 1, "the gradient of group ", slice.group, " is not there");
   return values(group.sums.front().memory, options_.dtype, group.numel)
@@ -94,7 +94,7 @@ Event HostGradients::send(int index, const OnDevice& from, Turn turn) {
   order(context_.compute(), out);
   order(context_.stream(StreamRole::reduce), out);
   bool is_copied = false;
-  for (const Slice& slice : group.slices) {
+  for (const OwnedRange& slice : group.slices) {
     const ConstView there = from(slice);
     const View sum = values(group.sums.back().memory, options_.dtype, group.numel)
                          .narrow(0, slice.place, slice.range.size());

@@ -32,7 +32,7 @@ namespace zinc::zero {
 
 struct HostGradientsOptions {
   // Of the rank. Those on the device are passed over. All sums of a group lie in one block.
-  std::vector<Slice> slices;
+  std::vector<OwnedRange> slices;
   DType dtype = DType::f32;  // of the sums
   bool tree = false;         // GradientPolicy::tree_over_micro_batches
   // What is added to sums: its dtype, and how many elements of a group there are at most. 0:
@@ -53,7 +53,7 @@ class HostGradients {
   // Micro-batches begin. They use the buffers in the same order each time.
   void begin() { next_buffer_ = 0; }
   // A slice's values on the device: [slice.range.size()] `dtype`, or `added` where sums are made.
-  using OnDevice = std::function<ConstView(const Slice& slice)>;
+  using OnDevice = std::function<ConstView(const OwnedRange& slice)>;
   // Which of the step's micro-batches the values are from. First and last: they are the whole sum.
   struct Turn {
     bool is_first = true;
@@ -65,7 +65,7 @@ class HostGradients {
   // The event behind all that was issued for the group's sums.
   const Event& arrived(int group) const { return groups_[group].arrived; }
   // The sums of `slice` or of a part of it, as work behind arrived() finds them.
-  ConstView read(const Slice& slice) const;
+  ConstView read(const OwnedRange& slice) const;
   // Frees the sums. The compute stream must have waited for arrived(), and for all that reads them.
   void discard(int group);
 
@@ -76,7 +76,7 @@ class HostGradients {
     Block memory;
   };
   struct OfGroup {
-    std::vector<Slice> slices;  // off the device
+    std::vector<OwnedRange> slices;  // off the device
     int64_t numel = 0;
     std::vector<Sum> sums;  // left to right
     std::vector<Block> spare;

@@ -52,7 +52,7 @@ OptimizerShards::OptimizerShards(const ShardGroups& groups, comm::Communicator& 
       const auto zeros = [&](int plane) {
         const DType dtype = dtype_of(group, plane);
         Block block = context.allocate(numel * size_of(dtype), Label::optimizer, tier);
-        const Slice all{.range = {0, numel}, .tier = tier};
+        const OwnedRange all{.range = {0, numel}, .tier = tier};
         kernels::fill({.y = host_memory(view_of(block, dtype, all))}, context.compute());
         return block;
       };
@@ -64,7 +64,7 @@ OptimizerShards::OptimizerShards(const ShardGroups& groups, comm::Communicator& 
   }
 }
 
-const OptimizerShards::Buffers& OptimizerShards::buffers_of(const Slice& slice) const {
+const OptimizerShards::Buffers& OptimizerShards::buffers_of(const OwnedRange& slice) const {
   return buffers_[slice.group][static_cast<size_t>(slice.tier)];
 }
 
@@ -75,7 +75,7 @@ bool OptimizerShards::has_master(const ShardGroup& group) const {
          });
 }
 
-bool OptimizerShards::has_master(const Slice& slice) const {
+bool OptimizerShards::has_master(const OwnedRange& slice) const {
   return swapped_ != nullptr || static_cast<bool>(buffers_of(slice).master);
 }
 
@@ -83,19 +83,19 @@ Range OptimizerShards::owned(const Segment& segment, int rank) const {
   return segment.shard(rank, split_.parts());
 }
 
-View OptimizerShards::view_of(const Block& block, DType dtype, const Slice& slice) const {
+View OptimizerShards::view_of(const Block& block, DType dtype, const OwnedRange& slice) const {
   return View(block.data(), dtype, Shape{block.bytes() / size_of(dtype)}, context_.device(),
               slice.tier)
       .narrow(0, slice.place, slice.range.size());
 }
 
-View OptimizerShards::master(const Slice& slice) const {
+View OptimizerShards::master(const OwnedRange& slice) const {
   const ShardGroup& group = groups_[slice.group];
   if (swapped_ != nullptr) return swapped_->read(group, slice.range, kMasterPlane);
   return view_of(buffers_of(slice).master, group.wide_dtype(), slice);
 }
 
-View OptimizerShards::state(const Slice& slice, int index) const {
+View OptimizerShards::state(const OwnedRange& slice, int index) const {
   const int plane = kFirstStatePlane + index;
   const ShardGroup& group = groups_[slice.group];
   if (swapped_ != nullptr) return swapped_->read(group, slice.range, plane);
@@ -120,7 +120,7 @@ void OptimizerShards::write_stored(const ShardGroup& group, const Segment& segme
     swapped_->write(group, range, plane, values);
     return;
   }
-  for (const Slice& piece : split_.cut(group, segment, range)) {
+  for (const OwnedRange& piece : split_.cut(group, segment, range)) {
     const Buffers& buffers = buffers_of(piece);
     const Block& block = plane == kMasterPlane
                              ? buffers.master
@@ -131,10 +131,10 @@ void OptimizerShards::write_stored(const ShardGroup& group, const Segment& segme
   }
 }
 
-std::vector<UpdateSlice> OptimizerShards::slices(const ModelView& model) const {
-  std::vector<UpdateSlice> slices;
-  for (const Slice& of : split_.slices(groups_, rank_)) {
-    UpdateSlice& slice = slices.emplace_back(UpdateSlice{of});
+std::vector<UpdatedRange> OptimizerShards::slices(const ModelView& model) const {
+  std::vector<UpdatedRange> slices;
+  for (const OwnedRange& of : split_.slices(groups_, rank_)) {
+    UpdatedRange& slice = slices.emplace_back(UpdatedRange{of});
     const View model_weights = model(of);
     slice.model_tier = model_weights ? model_weights.tier() : Tier::nvme;
     slice.model_dtype = groups_[of.group].dtype();
@@ -152,7 +152,7 @@ void OptimizerShards::settle() {
 
 void OptimizerShards::copy_own(const ShardGroup& group, const Segment& segment, Range range,
                                const OwnedValues& values, const View& out) {
-  for (const Slice& piece : split_.cut(group, segment, range)) {
+  for (const OwnedRange& piece : split_.cut(group, segment, range)) {
     for (int64_t begin = piece.range.begin; begin < piece.range.end;) {
       const ConstView part = values(piece.part({begin, piece.range.end}));
       copy_to_device(part, out.narrow(0, begin - range.begin, part.numel()), context_);

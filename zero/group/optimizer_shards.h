@@ -21,10 +21,10 @@ namespace zinc::zero {
 
 // Gives values of a slice that this rank owns, from slice.range.begin on. From memory: all values.
 // From swap space: at least one. The view is valid until the next call.
-using OwnedValues = std::function<ConstView(const Slice& slice)>;
+using OwnedValues = std::function<ConstView(const OwnedRange& slice)>;
 
 // Trained elements that this rank updates. `tier`: where `weights` and `states` are.
-struct UpdateSlice : Slice {
+struct UpdatedRange : OwnedRange {
   // [range.size()] f32 (f64 models: f64): the values that the optimizer updates. Absent in swap
   // space.
   View weights;
@@ -40,7 +40,7 @@ struct UpdateSlice : Slice {
 
 // The model's own weights for an owned slice: [range.size()] in the group's dtype; empty if they
 // are in swap space.
-using ModelView = std::function<View(const Slice& slice)>;
+using ModelView = std::function<View(const OwnedRange& slice)>;
 
 class OptimizerShards {
  public:
@@ -55,17 +55,17 @@ class OptimizerShards {
   Range owned(const Segment& segment) const { return owned(segment, rank_); }
   // True if there are master weights: for any element of the group; for an owned slice.
   bool has_master(const ShardGroup& group) const;
-  bool has_master(const Slice& slice) const;
+  bool has_master(const OwnedRange& slice) const;
   // The master weights of an owned slice, if has_master(); a state of it, in the dtype of
   // optim::States. From swap space as SwappedShards::read() gives them.
-  View master(const Slice& slice) const;
-  View state(const Slice& slice, int index) const;
+  View master(const OwnedRange& slice) const;
+  View state(const OwnedRange& slice, int index) const;
   // Writes one plane of an owned range. `values`: [range.size()] f32 (f64 models: f64) on the
   // device; rounded to nearest where states are narrower. Does nothing for master weights that do
   // not exist. On the compute stream.
   void write(const ShardGroup& group, const Segment& segment, int plane, Range range,
              const ConstView& values);
-  std::vector<UpdateSlice> slices(const ModelView& model) const;
+  std::vector<UpdatedRange> slices(const ModelView& model) const;
   // Frees the host memory that master(), state() and write() use for swap space.
   void settle();
 
@@ -89,9 +89,9 @@ class OptimizerShards {
   };
   using ByTier = std::array<Buffers, kNumTiers>;
   Range owned(const Segment& segment, int rank) const;
-  const Buffers& buffers_of(const Slice& slice) const;
+  const Buffers& buffers_of(const OwnedRange& slice) const;
   // The slice in a buffer of values of `dtype`.
-  View view_of(const Block& block, DType dtype, const Slice& slice) const;
+  View view_of(const Block& block, DType dtype, const OwnedRange& slice) const;
   DType dtype_of(const ShardGroup& group, int plane) const {
     return plane == kMasterPlane ? group.wide_dtype() : states_.dtype(group.wide_dtype());
   }

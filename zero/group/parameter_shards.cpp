@@ -181,7 +181,7 @@ void ParameterShards::read_ahead(const std::vector<int>& groups) {
   }
 }
 
-void ParameterShards::bring(const ShardGroup& group, const Place& place, StreamRef stream) {
+void ParameterShards::bring(const ShardGroup& group, const Destination& place, StreamRef stream) {
   if (tier_of(group) != Tier::nvme) {
     for (const Segment& segment : group.segments()) {
       if (is_persistent(segment.kind)) continue;

@@ -64,8 +64,8 @@ class ParameterShards {
   void read_ahead(const std::vector<int>& groups);
   // Copies the group's shards from host memory or swap space to place(segment) on the device, on
   // `stream`. Waits for the disk. Throws IoError. Not for the tier device.
-  using Place = std::function<View(const Segment& segment)>;
-  void bring(const ShardGroup& group, const Place& place, StreamRef stream);
+  using Destination = std::function<View(const Segment& segment)>;
+  void bring(const ShardGroup& group, const Destination& place, StreamRef stream);
 
   // Takes updated values of a group on the tier nvme. `values`: [range.size()] in device or host
   // memory, as work on `stream` leaves them. Ranges come in ascending order within a tile. A tile

@@ -64,7 +64,7 @@ WeightStore::WeightStore(const ShardGroups& groups, comm::Communicator& communic
     kernels::fill({.y = View(kept.data(), DType::u8, Shape{bytes}, context.device())},
                   context.compute());
   }
-  slices_ = optimizer_.slices([this](const Slice& slice) { return model_view(slice); });
+  slices_ = optimizer_.slices([this](const OwnedRange& slice) { return model_view(slice); });
 }
 
 void WeightStore::become(GroupState& state, Residence to) {
@@ -105,13 +105,13 @@ View WeightStore::arena_view(const ShardGroup& group, SegmentKind kind, Range ra
   return view_of(group, states_[group].arena, segment, range);
 }
 
-View WeightStore::model_view(const Slice& slice) const {
+View WeightStore::model_view(const OwnedRange& slice) const {
   const ShardGroup& group = groups_[slice.group];
   const bool is_swapped = !keeps_whole(slice.segment) && shards_->tier_of(group) == Tier::nvme;
   return is_swapped ? View() : kept_view(group, group.segment(slice.segment), slice.range);
 }
 
-View WeightStore::master_view(const Slice& slice) {
+View WeightStore::master_view(const OwnedRange& slice) {
   if (is_trained(slice.segment) && optimizer_.has_master(slice)) return optimizer_.master(slice);
   const ShardGroup& group = groups_[slice.group];
   const Segment& segment = group.segment(slice.segment);
@@ -125,12 +125,12 @@ View WeightStore::master_view(const Slice& slice) {
 }
 
 OwnedValues WeightStore::masters() {
-  return [this](const Slice& slice) { return master_view(slice); };
+  return [this](const OwnedRange& slice) { return master_view(slice); };
 }
 
 OwnedValues WeightStore::values_of(int plane) {
   if (plane == kMasterPlane) return masters();
-  return [this, plane](const Slice& slice) {
+  return [this, plane](const OwnedRange& slice) {
     return optimizer_.state(slice, plane - kFirstStatePlane);
   };
 }
@@ -359,7 +359,7 @@ void WeightStore::read_master(ParameterIndex parameter, View out) {
   if (has_master || !keeps_whole(placement.segment)) {
     optimizer_.read(group, placement, masters(), out);
   } else {
-    const Slice whole{
+    const OwnedRange whole{
         .group = group.index(), .segment = placement.segment, .range = placement.range()};
     const View stored = model_view(whole);
     kernels::copy(
@@ -394,7 +394,7 @@ ConstView WeightStore::own_in_place(ParameterIndex parameter, int plane, Range r
   // Values from swap space lie in memory that the next call uses again.
   const bool is_resident = options_.swapped == nullptr && options_.parameters.tier != Tier::nvme;
   if (!is_resident || context_.device().meta) return {};
-  const std::vector<Slice> pieces = options_.split.cut(group, segment, range);
+  const std::vector<OwnedRange> pieces = options_.split.cut(group, segment, range);
   if (pieces.size() != 1 || is_quantized(segment.kind)) return {};
   // Frozen values lie where the model keeps them, whatever `split` says of the segment.
   const ConstView there = values_of(plane)(pieces.front());

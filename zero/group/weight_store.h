@@ -86,7 +86,7 @@ class WeightStore {
   // --- The optimizer's side
   //
   // The slices that this rank updates, group after group. Their views stay until hand_over().
-  const std::vector<UpdateSlice>& slices() const { return slices_; }
+  const std::vector<UpdatedRange>& slices() const { return slices_; }
   // Takes updated values of a slice whose model_tier is nvme. `values`: [range.size()] model_dtype
   // in any memory tier, as work on `stream` leaves them. Ranges come in ascending order. Throws
   // IoError.
@@ -170,9 +170,9 @@ class WeightStore {
   // A range of a segment, while the group can be used.
   View arena_view(const ShardGroup& group, SegmentKind kind, Range range) const;
   // The model's own values of a slice; absent if they are in swap space.
-  View model_view(const Slice& slice) const;
+  View model_view(const OwnedRange& slice) const;
   // The values that the optimizer works on; of a frozen slice the model's values.
-  View master_view(const Slice& slice);
+  View master_view(const OwnedRange& slice);
   OwnedValues masters();
   OwnedValues values_of(int plane);
 
@@ -231,7 +231,7 @@ class WeightStore {
   comm::BucketedCollectives collectives_;
   std::unique_ptr<ParameterShards> shards_;  // null: weights are whole
   ByGroup<GroupState> states_;
-  std::vector<UpdateSlice> slices_;
+  std::vector<UpdatedRange> slices_;
   std::vector<int> wanted_;                  // groups, in the order of read()
   int64_t live_numel_ = 0;                   // elements of arenas that are there or under way
   std::map<std::pair<int, int>, Use> uses_;  // by group, position: quantized parameters in use

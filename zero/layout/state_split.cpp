@@ -27,8 +27,8 @@ int64_t StateSplit::numel(const ShardGroup& group, Tier tier) const {
   return tier == tier_ ? group.trained_numel() / parts_ - on_device : 0;
 }
 
-std::vector<Slice> StateSplit::cut(const ShardGroup& group, const Segment& segment,
-                                   Range range) const {
+std::vector<OwnedRange> StateSplit::cut(const ShardGroup& group, const Segment& segment,
+                                        Range range) const {
   const int64_t length = segment.size / parts_;
   const int64_t in_segment = range.begin - segment.offset;
   bug_check(!range.empty() && in_segment >= 0 &&
@@ -39,7 +39,7 @@ std::vector<Slice> StateSplit::cut(const ShardGroup& group, const Segment& segme
   // The place of the range among all elements that its owner has of the group.
   const int64_t place = segment.offset / parts_ + in_segment % length;
   const int64_t cut = std::clamp(range.begin + on_device - place, range.begin, range.end);
-  std::vector<Slice> slices;
+  std::vector<OwnedRange> slices;
   const auto add = [&](Range part, Tier tier, int64_t in_tier) {
     if (!part.empty()) slices.push_back({group.index(), segment.kind, part, tier, in_tier});
   };
@@ -48,8 +48,8 @@ std::vector<Slice> StateSplit::cut(const ShardGroup& group, const Segment& segme
   return slices;
 }
 
-std::vector<Slice> StateSplit::slices(const ShardGroups& groups, int owner) const {
-  std::vector<Slice> all;
+std::vector<OwnedRange> StateSplit::slices(const ShardGroups& groups, int owner) const {
+  std::vector<OwnedRange> all;
   for (const ShardGroup& group : groups) {
     for (const Segment& segment : group.segments()) {
       if (!is_trained(segment.kind)) continue;

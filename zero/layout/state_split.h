@@ -25,7 +25,7 @@ namespace zinc::zero {
 
 // Trained elements that a rank owns, in one segment and one tier. Everything that a rank owns of a
 // group in one tier lies there in one run.
-struct Slice {
+struct OwnedRange {
   int group = 0;
   SegmentKind segment = SegmentKind::trained;
   Range range;  // of the group's arena, not empty
@@ -33,7 +33,7 @@ struct Slice {
   int64_t place = 0;  // elements of the group before the first one of the slice, in this tier
 
   // `inside` must lie in `range`.
-  Slice part(Range inside) const {
+  OwnedRange part(Range inside) const {
     return {group, segment, inside, tier, place + inside.begin - range.begin};
   }
 };
@@ -51,9 +51,9 @@ class StateSplit {
   bool leaves_device() const { return leaves_device_; }
 
   // Cuts `range` by tier, in order. `range` must lie in one shard of `segment`.
-  std::vector<Slice> cut(const ShardGroup& group, const Segment& segment, Range range) const;
+  std::vector<OwnedRange> cut(const ShardGroup& group, const Segment& segment, Range range) const;
   // All that an owner has, group after group.
-  std::vector<Slice> slices(const ShardGroups& groups, int owner) const;
+  std::vector<OwnedRange> slices(const ShardGroups& groups, int owner) const;
 
  private:
   int parts_;

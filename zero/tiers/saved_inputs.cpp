@@ -14,7 +14,7 @@ namespace {
 class HostSlot final : public autograd::SavedSlot {
  public:
   // The input is in `place` or in `swapped`; the other one is empty.
-  HostSlot(Context& context, offload::InputPlaces::Place place,
+  HostSlot(Context& context, offload::InputPlaces::Memory place,
            std::unique_ptr<offload::SwappedInputs::Input> swapped, Event arrived,
            const Tensor& like)
       : context_(context),
@@ -45,7 +45,7 @@ class HostSlot final : public autograd::SavedSlot {
 
  private:
   Context& context_;
-  offload::InputPlaces::Place place_;
+  offload::InputPlaces::Memory place_;
   std::unique_ptr<offload::SwappedInputs::Input> swapped_;
   Event arrived_;
   std::optional<Event> last_use_;
@@ -102,12 +102,12 @@ std::unique_ptr<autograd::SavedSlot> SavedInputs::save(const Tensor& tensor) {
     return View(data, tensor.dtype(), tensor.shape(), context_.device(), places_.tier());
   };
   if (on_ == OffloadDevice::none) {
-    offload::InputPlaces::Place place = places_.take(bytes);
+    offload::InputPlaces::Memory place = places_.take(bytes);
     const View room = view_of(place.data);
     kernels::copy({.x = tensor.view(), .y = room}, context_.compute());
     return std::make_unique<DeviceSlot>(Tensor::wrap(room, std::move(place.owner)));
   }
-  offload::InputPlaces::Place place;
+  offload::InputPlaces::Memory place;
   std::unique_ptr<offload::SwappedInputs::Input> input;
   if (on_ == OffloadDevice::nvme) {
     input = swapped(bytes).take();

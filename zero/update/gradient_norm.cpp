@@ -28,7 +28,7 @@ Range chunks_inside(const Placement& placement, const Range& range) {
 }
 
 template <class Visit>
-void for_each_piece(const ShardGroup& group, const Slice& owned, const Visit& visit) {
+void for_each_piece(const ShardGroup& group, const OwnedRange& owned, const Visit& visit) {
   for (size_t i = 0; i < group.placements().size(); ++i) {
     const Placement& placement = group.placements()[i];
     if (!is_trained(placement.segment)) continue;
@@ -40,7 +40,7 @@ void for_each_piece(const ShardGroup& group, const Slice& owned, const Visit& vi
 
 }  // namespace
 
-GradientNorm::GradientNorm(const ShardGroups& groups, std::vector<std::vector<Slice>> owned,
+GradientNorm::GradientNorm(const ShardGroups& groups, std::vector<std::vector<OwnedRange>> owned,
                            comm::Communicator& communicator, Context& context, NormPeers peers)
     : groups_(groups),
       owned_(std::move(owned)),
@@ -62,7 +62,7 @@ GradientNorm::GradientNorm(const ShardGroups& groups, std::vector<std::vector<Sl
             "gradient norm: ranges of ", owned_.size(), " ranks in a world of ",
             communicator.size());
   for (size_t rank = 0; rank < owned_.size(); ++rank) {
-    for (const Slice& piece : owned_[rank]) {
+    for (const OwnedRange& piece : owned_[rank]) {
       bug_check(piece.range.begin % kNormChunk == 0 && piece.range.end % kNormChunk == 0,
                 "gradient norm: a range that cuts a chunk");
       if (rank == me()) first_sums_.push_back(num_own());
@@ -125,7 +125,7 @@ GradientNorm::Rooms GradientNorm::take_rooms(const ConstView& like, int64_t most
 
 void GradientNorm::queue_sums(size_t i, const ConstView& gradient, const Rooms& rooms,
                               const View& sums, StreamRef stream) {
-  const Slice& owned = own()[i];
+  const OwnedRange& owned = own()[i];
   const View chunk_sums =
       rooms.chunk_sums.view.narrow(0, 0, kernels::num_norm_chunks(gradient.numel()));
   kernels::finite_norm({.x = host_memory(gradient),
@@ -209,14 +209,14 @@ NormResult GradientNorm::measure(const std::vector<ConstView>& gradients) {
 
 void GradientNorm::expect_pieces() {
   int64_t largest = 0;
-  for (const Slice& piece : own()) largest = std::max(largest, piece.range.size());
+  for (const OwnedRange& piece : own()) largest = std::max(largest, piece.range.size());
   const ConstView on_device;
   piece_rooms_ = take_rooms(on_device, largest);
   piece_sums_ = take_room(on_device, longest(), DType::f64);
 }
 
-void GradientNorm::take(const Slice& slice, const ConstView& gradient, StreamRef stream) {
-  const auto piece = std::find_if(own().begin(), own().end(), [&](const Slice& owned) {
+void GradientNorm::take(const OwnedRange& slice, const ConstView& gradient, StreamRef stream) {
+  const auto piece = std::find_if(own().begin(), own().end(), [&](const OwnedRange& owned) {
     return owned.group == slice.group && owned.range == slice.range;
   });
   bug_check(piece != own().end(), "gradient norm: a range of group ", slice.group,

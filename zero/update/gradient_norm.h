@@ -68,7 +68,7 @@ class GradientNorm {
   // `groups`, `communicator` and `context` must outlive this. `peers`: ranks that have other parts
   // of the model. The sums of slices are added in order of rank; parameters that are not sliced
   // count once.
-  GradientNorm(const ShardGroups& groups, std::vector<std::vector<Slice>> owned,
+  GradientNorm(const ShardGroups& groups, std::vector<std::vector<OwnedRange>> owned,
                comm::Communicator& communicator, Context& context, NormPeers peers = {});
   ~GradientNorm();
   GradientNorm(const GradientNorm&) = delete;
@@ -85,7 +85,7 @@ class GradientNorm {
   // device, as work on `stream`, the reduce stream, leaves it. measure_taken(): the result, as of
   // measure().
   void expect_pieces();
-  void take(const Slice& slice, const ConstView& gradient, StreamRef stream);
+  void take(const OwnedRange& slice, const ConstView& gradient, StreamRef stream);
   NormResult measure_taken();
 
   // For DeviceVerdict, which finishes the norm itself. Queues the sums of this rank's nodes to
@@ -149,12 +149,12 @@ class GradientNorm {
   NormResult combine(const std::vector<std::vector<double>>& sums) const;
 
   size_t me() const { return is_spread() ? static_cast<size_t>(communicator_.rank()) : 0; }
-  const std::vector<Slice>& own() const { return owned_[me()]; }
+  const std::vector<OwnedRange>& own() const { return owned_[me()]; }
   // InternalError unless there is a gradient for each range of this rank.
   void require_all(const std::vector<ConstView>& gradients) const;
 
   const ShardGroups& groups_;
-  std::vector<std::vector<Slice>> owned_;
+  std::vector<std::vector<OwnedRange>> owned_;
   std::vector<std::vector<Node>> nodes_;  // by rank, in the order of measure_own's result
   std::vector<int64_t> first_sums_;       // sums_of()
   std::vector<Leaf> leaves_;

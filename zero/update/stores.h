@@ -23,7 +23,7 @@ struct Stores {
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<GradientStore> gradients;
   // What each rank updates; one entry where every rank updates everything. See GradientNorm.
-  std::vector<std::vector<Slice>> owned;
+  std::vector<std::vector<OwnedRange>> owned;
   std::unique_ptr<WeightUpdate> update;
 
   // Since construction began, of states, gradients and parameters together.

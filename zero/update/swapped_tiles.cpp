@@ -8,7 +8,7 @@
 
 namespace zinc::zero {
 
-SwappedTiles::SwappedTiles(GradientStore& gradients, const std::vector<UpdateSlice>& slices,
+SwappedTiles::SwappedTiles(GradientStore& gradients, const std::vector<UpdatedRange>& slices,
                            Context& context, const SwappedTilesOptions& options, Compute compute)
     : gradients_(gradients),
       slices_(slices),
@@ -167,7 +167,7 @@ void SwappedTiles::take_gradient(size_t place) {
 Event SwappedTiles::compute(size_t index, const Buffer& buffer) {
   const SwappedShards& states = *options_.states;
   const Tile& tile = states.tiles()[index];
-  const auto slice = std::ranges::find_if(slices_, [&](const UpdateSlice& of) {
+  const auto slice = std::ranges::find_if(slices_, [&](const UpdatedRange& of) {
     return of.group == tile.group && of.segment == tile.segment;
   });
   optim::Update update{.weights = states.plane(tile, buffer.memory, kMasterPlane),

@@ -39,9 +39,9 @@ class SwappedTiles {
   // Updates the weights and states of a tile, in host memory, on host_stream(). Returns the event
   // after which the weights may change.
   using Compute =
-      std::function<Event(const UpdateSlice& slice, Range tile, const optim::Update& update)>;
+      std::function<Event(const UpdatedRange& slice, Range tile, const optim::Update& update)>;
 
-  SwappedTiles(GradientStore& gradients, const std::vector<UpdateSlice>& slices, Context& context,
+  SwappedTiles(GradientStore& gradients, const std::vector<UpdatedRange>& slices, Context& context,
                const SwappedTilesOptions& options, Compute compute);
 
   void begin();
@@ -86,7 +86,7 @@ class SwappedTiles {
   Event compute(size_t index, const Buffer& buffer);
 
   GradientStore& gradients_;
-  const std::vector<UpdateSlice>& slices_;
+  const std::vector<UpdatedRange>& slices_;
   Context& context_;
   const SwappedTilesOptions options_;
   const Compute compute_;

@@ -101,8 +101,8 @@ void UpdateRules::bring_scalars(const optim::Optimizer& optimizer, int64_t step)
   upload(values.data(), scalars_.view(), Context::current().compute());
 }
 
-std::vector<UpdateRules::Part> UpdateRules::parts(int shard_group, Range range) const {
-  std::vector<Part> parts;
+std::vector<UpdateRules::RuledRange> UpdateRules::ranges(int shard_group, Range range) const {
+  std::vector<RuledRange> parts;
   for (const Piece& piece : pieces_[shard_group]) {
     const Range inside = intersect(piece.range, range);
     if (inside.empty()) continue;

@@ -39,7 +39,7 @@ class UpdateRules {
   void bring_scalars(const optim::Optimizer& optimizer, int64_t step);
 
   // Elements that are updated alike.
-  struct Part {
+  struct RuledRange {
     Range range;  // of a shard group's arena
     const optim::HyperParameters& hyper;
     ConstView scalars;  // of bring_scalars(); else absent
@@ -49,7 +49,7 @@ class UpdateRules {
     kernels::ElementPlaces places{};
   };
   // The parts of a range of a shard group's arena, in order. The range lies in one segment.
-  std::vector<Part> parts(int shard_group, Range range) const;
+  std::vector<RuledRange> ranges(int shard_group, Range range) const;
 
   // An update waits here while its values are read beside training.
   UpdateGate& gate() { return gate_; }

@@ -10,19 +10,19 @@
 namespace zinc::zero {
 namespace {
 
-bool is_narrow(const UpdateSlice& slice) { return is_16bit_float(slice.model_dtype); }
+bool is_narrow(const UpdatedRange& slice) { return is_16bit_float(slice.model_dtype); }
 
-Tier tier_of_most(const std::vector<UpdateSlice>& slices) {
+Tier tier_of_most(const std::vector<UpdatedRange>& slices) {
   const auto away = std::ranges::find_if(
-      slices, [](const UpdateSlice& slice) { return slice.tier != Tier::device; });
+      slices, [](const UpdatedRange& slice) { return slice.tier != Tier::device; });
   return away == slices.end() ? Tier::device : away->tier;
 }
 
 // Those whose update is computed on the host, or on the device.
-std::vector<UpdateSlice> computed(bool on_host, const std::vector<UpdateSlice>& slices,
-                                  bool all_on_device) {
-  std::vector<UpdateSlice> found;
-  std::ranges::copy_if(slices, std::back_inserter(found), [&](const UpdateSlice& slice) {
+std::vector<UpdatedRange> computed(bool on_host, const std::vector<UpdatedRange>& slices,
+                                   bool all_on_device) {
+  std::vector<UpdatedRange> found;
+  std::ranges::copy_if(slices, std::back_inserter(found), [&](const UpdatedRange& slice) {
     return (slice.tier != Tier::device && !all_on_device) == on_host;
   });
   return found;
@@ -35,7 +35,7 @@ AnyView part_of(const AnyView& view, int64_t begin, int64_t numel) {
 }
 
 // Of an update of `range`: that of one part of it.
-optim::Update part_of(const optim::Update& whole, Range range, const UpdateRules::Part& of) {
+optim::Update part_of(const optim::Update& whole, Range range, const UpdateRules::RuledRange& of) {
   const int64_t begin = of.range.begin - range.begin;
   optim::Update part = whole;
   part.site = of.site;
@@ -51,14 +51,14 @@ optim::Update part_of(const optim::Update& whole, Range range, const UpdateRules
 
 }  // namespace
 
-UpdatedWeights::UpdatedWeights(WeightStore& weights, const std::vector<UpdateSlice>& slices,
+UpdatedWeights::UpdatedWeights(WeightStore& weights, const std::vector<UpdatedRange>& slices,
                                Context& context, Tier tier, int64_t tile_numel)
     : weights_(weights),
       context_(context),
       tier_(tier),
       stream_(tier == Tier::device ? context.compute() : host_stream(context)) {
   int64_t bytes = 0;
-  for (const UpdateSlice& slice : slices) {
+  for (const UpdatedRange& slice : slices) {
     const bool stays = slice.model_tier == Tier::device && tier == Tier::device;
     if (!is_narrow(slice) || stays) continue;
     bytes = std::max(bytes, std::min(tile_numel, slice.range.size()) * size_of(slice.model_dtype));
@@ -67,13 +67,13 @@ UpdatedWeights::UpdatedWeights(WeightStore& weights, const std::vector<UpdateSli
   for (Block& block : blocks_) block = context.allocate(bytes, Label::staging, tier);
 }
 
-View UpdatedWeights::buffer(const UpdateSlice& slice, int64_t numel) {
+View UpdatedWeights::buffer(const UpdatedRange& slice, int64_t numel) {
   next_ = 1 - next_;
   stream_->wait(sent_[next_]);
   return {blocks_[next_].data(), slice.model_dtype, Shape{numel}, context_.device(), tier_};
 }
 
-Event UpdatedWeights::send(const ConstView& values, const UpdateSlice& slice, Range range) {
+Event UpdatedWeights::send(const ConstView& values, const UpdatedRange& slice, Range range) {
   if (slice.model_tier == Tier::nvme) {
     weights_.take_updated(slice.group, range, values, stream_);
     return lanes_[2] = sent_[next_] = stream_->record();
@@ -126,7 +126,7 @@ WeightUpdate::WeightUpdate(WeightStore& weights, GradientStore& gradients, Conte
   }
   host_.emplace(weights, computed(true, slices_, false), context, Tier::pinned_host, tile_numel_);
   never_waits_ = host_->stream() != context.compute() &&
-                 std::ranges::none_of(slices_, [](const UpdateSlice& slice) {
+                 std::ranges::none_of(slices_, [](const UpdatedRange& slice) {
                    return slice.model_tier == Tier::nvme;
                  });
   if (!context.device().is_cpu()) {
@@ -135,7 +135,7 @@ WeightUpdate::WeightUpdate(WeightStore& weights, GradientStore& gradients, Conte
   if (tier_ != Tier::nvme) return;
   swapped_ = std::make_unique<SwappedTiles>(
       gradients, slices_, context, options_.swap,
-      [this](const UpdateSlice& slice, Range tile, const optim::Update& update) {
+      [this](const UpdatedRange& slice, Range tile, const optim::Update& update) {
         return compute(slice, tile, update);
       });
 }
@@ -152,7 +152,7 @@ WeightUpdate::~WeightUpdate() {
 
 void WeightUpdate::make_rooms() {
   int64_t bytes = 0;
-  for (const UpdateSlice& slice : slices_) {
+  for (const UpdatedRange& slice : slices_) {
     if (slice.tier == Tier::device) continue;
     // Weights, states, and a gradient that is at most as wide as weights.
     const DType wide = slice.weights.dtype();
@@ -341,7 +341,7 @@ void WeightUpdate::update_group(int group) {
 void WeightUpdate::update_slice(size_t index) {
   if (is_updated_[index]) return;
   is_updated_[index] = true;
-  const UpdateSlice& slice = slices_[index];
+  const UpdatedRange& slice = slices_[index];
   const bool stays = slice.tier == Tier::device && slice.model_tier == Tier::device;
   const int64_t most = stays ? slice.range.size() : tile_numel_;
   for (int64_t begin = slice.range.begin; begin < slice.range.end; begin += most) {
@@ -349,7 +349,7 @@ void WeightUpdate::update_slice(size_t index) {
   }
 }
 
-void WeightUpdate::update_tile(const UpdateSlice& slice, Range tile) {
+void WeightUpdate::update_tile(const UpdatedRange& slice, Range tile) {
   const auto part = [&](const View& view) {
     return view.narrow(0, tile.begin - slice.range.begin, tile.size());
   };
@@ -366,7 +366,7 @@ void WeightUpdate::update_tile(const UpdateSlice& slice, Range tile) {
 }
 
 // While a tile is updated, the next one comes in and the one before leaves.
-void WeightUpdate::update_in_room(const UpdateSlice& slice, Range tile,
+void WeightUpdate::update_in_room(const UpdatedRange& slice, Range tile,
                                   const optim::Update& in_host) {
   next_room_ = 1 - next_room_;
   Room& room = rooms_[next_room_];
@@ -393,7 +393,7 @@ void WeightUpdate::update_in_room(const UpdateSlice& slice, Range tile,
   room.left = out->record();
 }
 
-Event WeightUpdate::compute(const UpdateSlice& slice, Range tile, optim::Update update) {
+Event WeightUpdate::compute(const UpdatedRange& slice, Range tile, optim::Update update) {
   const bool in_host = on_host() && slice.tier != Tier::device;
   UpdatedWeights& updated = in_host ? *host_ : device_;
   const bool is_in_place = !in_host && slice.model_tier == Tier::device;
@@ -416,7 +416,7 @@ Event WeightUpdate::compute(const UpdateSlice& slice, Range tile, optim::Update 
     for (View& state : update.states) state = host_memory(state);
   }
   args_->rules.gate().wait(slice.group, tile, context_.trace());
-  for (const UpdateRules::Part& part : args_->rules.parts(slice.group, tile)) {
+  for (const UpdateRules::RuledRange& part : args_->rules.ranges(slice.group, tile)) {
     args_->optimizer.update(part_of(update, tile, part), part.hyper, updated.stream());
   }
   return is_in_place ? Event() : updated.send(sent, slice, tile);

@@ -62,16 +62,16 @@ class UpdatedWeights {
  public:
   // For updates that take at most `tile_numel` elements at a time of `slices` and leave their
   // result in `tier`. `weights` and `context` must outlive this.
-  UpdatedWeights(WeightStore& weights, const std::vector<UpdateSlice>& slices, Context& context,
+  UpdatedWeights(WeightStore& weights, const std::vector<UpdatedRange>& slices, Context& context,
                  Tier tier, int64_t tile_numel);
 
   // The stream of the update: the compute stream for the tier device, host_stream() otherwise.
   StreamRef stream() const { return stream_; }
   // The next buffer, [numel] of the model's dtype, for work on stream().
-  View buffer(const UpdateSlice& slice, int64_t numel);
+  View buffer(const UpdatedRange& slice, int64_t numel);
   // Sends `values` of `range`, as work on stream() leaves them, to the model's copy. After the
   // returned event `values` may change. Throws IoError.
-  Event send(const ConstView& values, const UpdateSlice& slice, Range range);
+  Event send(const ConstView& values, const UpdatedRange& slice, Range range);
   // Once all these events have happened, all values sent so far have arrived.
   std::vector<Event> sent() const;
   // The compute stream waits for all values that were computed and sent.
@@ -170,17 +170,17 @@ class WeightUpdate {
   void update_device_part();
   void update_group(int group);     // its other slices
   void update_slice(size_t index);  // unless it is updated already
-  void update_tile(const UpdateSlice& slice, Range tile);
-  void update_in_room(const UpdateSlice& slice, Range tile, const optim::Update& in_host);
+  void update_tile(const UpdatedRange& slice, Range tile);
+  void update_in_room(const UpdatedRange& slice, Range tile, const optim::Update& in_host);
   // Updates a tile where its weights, states and gradient are. Returns the event after which its
   // weights may change.
-  Event compute(const UpdateSlice& slice, Range tile, optim::Update update);
+  Event compute(const UpdatedRange& slice, Range tile, optim::Update update);
 
   const WeightUpdateOptions options_;
   WeightStore& weights_;
   GradientStore& gradients_;
   Context& context_;
-  const std::vector<UpdateSlice>& slices_;
+  const std::vector<UpdatedRange>& slices_;
   ByGroup<size_t> places_;  // by group: its index in `order`
   const Tier tier_;         // of slices off the device; the device, if there are none
   const int64_t tile_numel_;

@@ -56,7 +56,7 @@ WholeStep::WholeStep(const Parts& parts, const optim::Schedule& learning_rates)
   // Sums that go to swap space are measured as they leave.
   if (parts.stores.swapped_gradients == nullptr) return;
   norm_.expect_pieces();
-  parts.stores.gradients->on_sums([this](const Slice& slice, const ConstView& sums,
+  parts.stores.gradients->on_sums([this](const OwnedRange& slice, const ConstView& sums,
                                          StreamRef stream) { norm_.take(slice, sums, stream); });
 }
 
@@ -77,7 +77,7 @@ void WholeStep::end_sums() {
   parts_.stores.weights->end_passes();
   parts_.stores.gradients->finish();
   if (parts_.cut == nullptr) return;
-  for (const UpdateSlice& slice : parts_.stores.weights->slices()) {
+  for (const UpdatedRange& slice : parts_.stores.weights->slices()) {
     const Placement& placement = parts_.groups[slice.group].placements().front();
     const std::vector<int>& holders = parts_.cut->holders(*placement.parameter);
     if (holders.size() == 1) continue;
@@ -106,7 +106,7 @@ bool WholeStep::must_wait(std::span<const BatchLoss> coming) const {
 
 std::vector<ConstView> WholeStep::kept_gradients() const {
   std::vector<ConstView> sums;
-  for (const Slice& slice : parts_.stores.weights->slices()) {
+  for (const OwnedRange& slice : parts_.stores.weights->slices()) {
     sums.push_back(parts_.stores.gradients->gradient(slice));
   }
   return sums;

@@ -200,7 +200,7 @@ Tensor EngineValues::gradient(std::string_view name, const std::function<double(
   if (is_here(parameter)) {
     weights().read_owned(
         index_of(parameter, parts_.groups),
-        [this](const Slice& slice) { return parts_.stores.gradients->gradient(slice); },
+        [this](const OwnedRange& slice) { return parts_.stores.gradients->gradient(slice); },
         flat(values));
     kernels::scale({.x = flat(values), .factor = 1.0 / divided_by, .y = flat(values)},
                    context().compute());
