@@ -74,6 +74,7 @@
 #include "train/config/rank_config.h"
 #include "train/run.h"
 #include "train/train_batch.h"
+#include "train/weights/save_model.h"
 #include "zero/engine.h"
 
 namespace zinc {
@@ -99,7 +100,7 @@ using data::Sample;
 using generate::generate_tokens;
 using generate::GenerateOptions;
 using hub::SafetensorsWeights;
-using hub::save_weights;
+using hub::save_weights;  // of a module
 using text::accuracy;
 using text::exact_match;
 using text::f1_binary;
@@ -275,6 +276,7 @@ using autograd::zero_grad;
 
 // Applies the "zinc" keys to the world, too: see train/config/rank_config.h.
 using train::load_config;
+using train::save_weights;  // of an engine
 
 // Shards, makes the step program, loads the first weights; see zero/engine.h. Collective. Throws
 // ConfigError where the ranks' configurations differ.

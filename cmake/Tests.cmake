@@ -213,6 +213,9 @@ endforeach()
 if(TARGET zinc_tests_generate)
   target_link_libraries(zinc_tests_generate PRIVATE zinc_data)  # a model of its own is trained first
 endif()
+if(TARGET zinc_tests_hub)
+  target_link_libraries(zinc_tests_hub PRIVATE zinc_train)  # folders that an engine wrote are read here
+endif()
 if(TARGET zinc_tests_train)
   target_link_libraries(zinc_tests_train PRIVATE zinc_plan)  # some keys are seen by their plan alone
   target_sources(zinc_tests_train PRIVATE "${PROJECT_SOURCE_DIR}/tests/files/file_system_faults.cpp")

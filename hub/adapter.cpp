@@ -4,7 +4,6 @@
 #include <cmath>
 #include <vector>
 
-#include "comm/gather_values.h"
 #include "core/context.h"
 #include "core/convert.h"
 #include "core/error.h"
@@ -104,12 +103,6 @@ files::json::Array list_of(const std::vector<std::string>& names) {
   files::json::Array list;
   for (const std::string& name : names) list.emplace_back(name);
   return list;
-}
-
-void require_finite_values(const std::string& name, const std::vector<float>& values,
-                           const std::string& folder) {
-  if (std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); })) return;
-  throw NumericsError(str(folder, ": not saved: ", name, " has values that are not finite"));
 }
 
 constexpr std::string_view kWeight = ".weight";
@@ -316,37 +309,6 @@ void AdapterFolderWriter::write(const std::string& name, int64_t begin, ConstVie
 void AdapterFolderWriter::commit() {
   weights_->commit();
   target_.commit(replace_);
-}
-
-void save_adapter(zero::Engine& engine, const AdapterConfig& config, const NameMap& names,
-                  const std::string& folder, const SaveOptions& options) {
-  comm::World& world = engine.world();
-  std::optional<AdapterFolderWriter> writer;
-  const auto together = [&](const auto& work) { comm::together(world, "save the adapter", work); };
-  together([&] {
-    if (world.is_main()) writer.emplace(folder, config, engine.model(), names, options);
-  });
-  visit_adapter(engine, [&](const std::string& name, const std::vector<float>& values) {
-    together([&] {
-      if (!options.allow_damaged) require_finite_values(name, values, folder);
-      if (!world.is_main()) return;
-      const auto count = static_cast<int64_t>(values.size());
-      writer->write(name, 0, ConstView(values.data(), DType::f32, Shape{count}, kCpu));
-    });
-  });
-  together([&] {
-    if (world.is_main()) writer->commit();
-  });
-}
-
-void visit_adapter(
-    zero::Engine& engine,
-    const std::function<void(const std::string& name, const std::vector<float>& values)>& take) {
-  for (const auto& [name, parameter] : engine.model().named_parameters()) {
-    if (!parameter->requires_grad()) continue;
-    const std::vector<float> values = engine.parameter(name).to_vector<float>();
-    if (take) take(name, values);
-  }
 }
 
 AdaptedWeights::AdaptedWeights(nn::Module& model, const nn::WeightSource* base,

@@ -18,7 +18,6 @@
 #include "hub/weight_reader.h"
 #include "nn/lora.h"
 #include "nn/module.h"
-#include "zero/engine.h"
 
 namespace zinc::hub {
 
@@ -61,18 +60,6 @@ class AdapterFolderWriter {
   std::map<std::string, std::vector<TensorPart>, std::less<>> parts_;  // of each parameter
   std::optional<files::SafetensorsWriter> weights_;
 };
-
-// Saves the trained parameters of a model with adapters, f32. The folder appears whole. `names`: of
-// the base. Throws NumericsError, by name, for weights that are not finite, unless
-// options.allow_damaged. Collective.
-void save_adapter(zero::Engine& engine, const AdapterConfig& config, const NameMap& names,
-                  const std::string& folder, const SaveOptions& options = {});
-
-// Hands out what save_adapter() writes, by name in the model, on every rank; `take` may be empty.
-// Collective.
-void visit_adapter(
-    zero::Engine& engine,
-    const std::function<void(const std::string& name, const std::vector<float>& values)>& take);
 
 // First values of a model with adapters. The base gives its own values; the adapter gives its
 // values, or their initialisers do.

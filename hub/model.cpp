@@ -5,29 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "comm/gather_values.h"
 #include "core/convert.h"
 #include "core/error.h"
-#include "files/json/writer.h"
 #include "hub/family.h"
-#include "hub/finite_weights.h"
-#include "hub/model_folder.h"
 
 namespace zinc::hub {
-namespace {
-
-// Every rank has checked that it wrote no element twice.
-void require_complete(comm::World& world, const ModelFolderWriter& writer,
-                      const std::string& folder) {
-  const auto mine = static_cast<double>(writer.num_written());
-  double written = 0.0;
-  for (const double part : comm::gather_values(world, {&mine, 1})) written += part;
-  bug_check(static_cast<int64_t>(written) == writer.num_elements(), folder, ": all ranks wrote ",
-            static_cast<int64_t>(written), " elements, the model has ", writer.num_elements());
-}
-
-}  // namespace
-
 std::unique_ptr<nn::Model> make_model(const ModelConfig& config) {
   return config.family().make(config.value());
 }
@@ -120,75 +102,6 @@ void FolderWeights::read(const autograd::Parameter& parameter, int64_t begin, Vi
   if (is_initialised(parameter)) return initial_.read(parameter, begin, out);
   if (grown_.contains(parameter.name())) return read_grown(parameter, begin, out);
   reader_.read(parameter.name(), parameter.whole_shape(), begin, out);
-}
-
-namespace {
-
-void save_weights(zero::Engine& engine, const std::string& config_json, const NameMap& names,
-                  const std::string& folder, const SaveOptions& options) {
-  comm::World& world = engine.world();
-  const DType dtype = engine.config().precision.dtype;
-  std::vector<files::TensorSpec> specs;
-  for (const auto& [name, parameter] : engine.model().named_parameters()) {
-    specs.push_back({.name = name, .dtype = dtype, .shape = parameter->whole_shape()});
-  }
-  std::optional<ModelFolderWriter> writer;
-  const auto together = [&](const auto& work) { comm::together(world, "save the weights", work); };
-  together([&] {
-    if (!world.is_main()) return;
-    writer.emplace(folder, config_json, specs,
-                   ModelFolderOptions{.replace = options.replace,
-                                      .max_shard_bytes = options.max_shard_bytes,
-                                      .tokenizer_folder = options.tokenizer_folder,
-                                      .shared = true,
-                                      .names = names});
-  });
-  const std::string path = comm::share_text(world, writer ? writer->path() : std::string());
-  together([&] {
-    if (!writer) {
-      writer.emplace(ModelFolderWriter::join(path, specs, options.max_shard_bytes, names));
-    }
-    engine.read_own(zero::Engine::Own::weights, [&](const zero::OwnPiece& piece) {
-      if (!options.allow_damaged) require_finite(piece, folder);
-      const auto write = [&](int64_t begin, const ConstView& values) {
-        writer->write(piece.name, begin, values);
-      };
-      if (piece.slice == nullptr) return write(piece.begin, piece.values);
-      piece.slice->for_each_run(piece.begin, piece.begin + piece.values.numel(),
-                                [&](int64_t here, int64_t in_whole, int64_t count) {
-                                  write(in_whole,
-                                        piece.values.narrow(0, here - piece.begin, count));
-                                });
-    });
-    writer->sync();
-  });
-  require_complete(world, *writer, folder);
-  together([&] {
-    if (world.is_main()) writer->commit();
-  });
-}
-
-}  // namespace
-
-std::string config_json(zero::Engine& engine, const ModelConfigFile* config) {
-  const DType dtype = engine.config().precision.dtype;
-  if (config != nullptr) return model_config_json(config->config, dtype, config->original);
-  files::json::Writer json(2);
-  json.begin_object();
-  json.member("model_type", engine.model().model_type());
-  json.member("dtype", torch_name(dtype));
-  json.member("torch_dtype", torch_name(dtype));
-  json.end_object();
-  return json.take();
-}
-
-void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::string& folder,
-                const SaveOptions& options) {
-  save_weights(engine, config_json(engine, &config), name_map(config.config), folder, options);
-}
-
-void save_model(zero::Engine& engine, const std::string& folder, const SaveOptions& options) {
-  save_weights(engine, config_json(engine, nullptr), {}, folder, options);
 }
 
 }  // namespace zinc::hub

@@ -1,5 +1,5 @@
-// hub/model.h: makes models from configurations, and reads and writes their weights as Hugging
-// Face folders.
+// hub/model.h: makes models from configurations, and reads their weights from Hugging Face
+// folders. train/weights/save_model.h writes them.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,6 @@
 #include "hub/model_config.h"
 #include "hub/weight_reader.h"
 #include "nn/model.h"
-#include "zero/engine.h"
 
 namespace zinc::hub {
 
@@ -60,20 +59,5 @@ struct SaveOptions {
   // A folder whose tokenizer files are copied; empty: none.
   std::string tokenizer_folder{};
 };
-
-// Writes the engine's weights, in the model's dtype, and config.json as a folder that transformers
-// loads. The bytes are the same on every stage and in every world. Collective.
-//
-// Each rank writes its own byte ranges into the same files and gathers nothing. So all ranks need
-// one shared file system. The folder appears at once, when all ranks have written and synced. If a
-// rank fails, nothing is left: that rank throws its error, the others throw PeerFailed. Throws
-// NumericsError, by name, for weights that are NaN or infinite; they replace no folder.
-void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::string& folder,
-                const SaveOptions& options = {});
-// The same for a client's own model. Its config.json has architecture and dtype alone.
-void save_model(zero::Engine& engine, const std::string& folder, const SaveOptions& options = {});
-
-// The config.json that save_model() writes. `config` is null for a client's own model.
-std::string config_json(zero::Engine& engine, const ModelConfigFile* config);
 
 }  // namespace zinc::hub

@@ -1,6 +1,6 @@
 // hub/weights.h: reads and writes the weights of a client's own model as safetensors files.
 //
-//   zinc::hub::save_weights(engine, "out/final");          // model.safetensors, config.json
+//   zinc::save_weights(engine, "out/final");      // train/weights/save_model.h: model.safetensors
 //   const zinc::hub::SafetensorsWeights weights("out/final", model);
 //   zinc::Engine again = zinc::initialize(model, config, world, {.weights = &weights});
 //
@@ -13,7 +13,6 @@
 #include "hub/model.h"
 #include "hub/weight_reader.h"
 #include "nn/module.h"
-#include "zero/engine.h"
 
 namespace zinc::hub {
 
@@ -36,11 +35,6 @@ class SafetensorsWeights : public nn::WeightSource {
   nn::InitializerSource initial_;
 };
 
-// The engine's weights in the model's dtype, as save_model() writes them. Collective.
-inline void save_weights(zero::Engine& engine, const std::string& folder,
-                         const SaveOptions& options = {}) {
-  save_model(engine, folder, options);
-}
 // Writes the values that the module itself holds, each in its own dtype, as
 // <folder>/model.safetensors.
 void save_weights(nn::Module& module, const std::string& folder, const SaveOptions& options = {});

@@ -19,6 +19,7 @@
 #include "hub/model.h"
 #include "train/checkpoint/save_checkpoint.h"
 #include "train/trainer.h"
+#include "train/weights/save_model.h"
 
 namespace zinc::plan {
 namespace {
@@ -364,7 +365,7 @@ train::TrainerOptions trainer_options(const PlanOptions& options, const train::C
       if (beside) snapshot.take(engine, without_frozen);
       // Saved weights, and the last checkpoint, for which training waits: a signal may ask for it.
       engine.read_own(zero::Engine::Own::weights_and_states, {});
-      if (adapters) hub::visit_adapter(engine, {});
+      if (adapters) train::visit_adapter(engine, {});
     };
   }
   return trainer;

@@ -18,6 +18,7 @@
 #include "hub/model_folder.h"
 #include "hub/weights.h"
 #include "train/checkpoint/checkpoint_folder.h"
+#include "train/weights/save_model.h"
 
 namespace zinc::train {
 namespace {
@@ -312,12 +313,12 @@ void Run::save(const std::string& name, const BestSoFar& best) {
   together("save the weights", [&] {
     if (options_.model != nullptr && options_.model->tuning.has_adapters()) {
       const hub::TuningOptions& tuning = options_.model->tuning;
-      hub::save_adapter(*engine_, {.lora = *tuning.lora, .base_model = tuning.base_model},
-                        hub::name_map(options_.model->config), folder, options);
+      save_adapter(*engine_, {.lora = *tuning.lora, .base_model = tuning.base_model},
+                   hub::name_map(options_.model->config), folder, options);
     } else if (options_.model != nullptr) {
-      hub::save_model(*engine_, *options_.model, folder, options);
+      save_model(*engine_, *options_.model, folder, options);
     } else {
-      hub::save_model(*engine_, folder, options);
+      save_model(*engine_, folder, options);
     }
     if (is_best && world_.is_main()) {
       files::write_file_atomically(options_.out + "/best.json", best_json(best));
@@ -402,7 +403,7 @@ void Run::end_checkpoint(const std::string& path, TrainerObserver* observer) {
 std::vector<std::pair<std::string, std::string>> Run::texts_beside() const {
   std::vector<std::pair<std::string, std::string>> texts{
       {"config.resolved.json", resolved_json(config_, world_.size())},
-      {"config.json", hub::config_json(*engine_, options_.model)}};
+      {"config.json", config_json(*engine_, options_.model)}};
   if (options_.model != nullptr && options_.model->tuning.has_adapters()) {
     const hub::TuningOptions& tuning = options_.model->tuning;
     texts.emplace_back(

@@ -28,6 +28,7 @@
 #include "zero/engine.h"
 #if defined(ZINC_CUDA_EMULATED)
 #include "tests/emulator/runtime.h"
+#include "train/weights/save_model.h"
 #endif
 
 namespace zinc {
@@ -343,7 +344,7 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
       train::Trainer trainer(engine, loader, &evaluation, {}, nullptr,
                              {.steps = 2, .save = [&](const std::string&) {
                                 engine.read_own(zero::Engine::Own::weights_and_states, {});
-                                if (quantized) hub::visit_adapter(engine, {});
+                                if (quantized) train::visit_adapter(engine, {});
                               }});
       trainer.run();
       EXPECT_EQ(engine.usage().graphs.launched, graph_of);

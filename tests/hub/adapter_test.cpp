@@ -19,6 +19,7 @@
 #include "hub/weight_folder.h"
 #include "tests/files/scratch_folder.h"
 #include "tests/zero/tiny_model.h"
+#include "train/weights/save_model.h"
 
 namespace zinc::hub {
 namespace adapter_test {
@@ -161,7 +162,7 @@ TEST(Adapter, IsSavedOnEveryStage_AndGoesOnWhereItWas) {
       zero::Engine engine(model, engine_config(stage), world);
       train(engine, world);
       const std::string path = folder / str("stage", stage);
-      save_adapter(engine, {.lora = kLora, .base_model = "somewhere"}, {}, path);
+      train::save_adapter(engine, {.lora = kLora, .base_model = "somewhere"}, {}, path);
       const AdapterConfig config = read_adapter_config(path);
       EXPECT_EQ(config.lora, kLora);
       EXPECT_EQ(config.base_model, "somewhere");
@@ -206,7 +207,7 @@ TEST(Adapter, OfTensorRanks_IsSavedWhole_AndReadBySlices) {
       if (!is_saved) {
         engine.backward(engine.forward(zero::test::make_batch(0)));
         engine.step();
-        save_adapter(engine, {.lora = kLora}, {}, path);
+        train::save_adapter(engine, {.lora = kLora}, {}, path);
       }
       for (const auto& [name, parameter] : model.named_parameters()) {
         const std::vector<float> now = engine.parameter(name).to_vector<float>();
@@ -228,8 +229,8 @@ TEST(Adapter, OfAnotherBaseOrKind_IsRefusedByName) {
     nn::Gpt2 model(zero::test::tiny_config());
     apply_tuning(model, {.lora = kLora});
     zero::Engine engine(model, engine_config(0), world);
-    save_adapter(engine, {.lora = kLora}, {}, folder / "adapter");
-    EXPECT_THROW(save_adapter(engine, {.lora = kLora}, {}, folder / "adapter"), IoError);
+    train::save_adapter(engine, {.lora = kLora}, {}, folder / "adapter");
+    EXPECT_THROW(train::save_adapter(engine, {.lora = kLora}, {}, folder / "adapter"), IoError);
 
     nn::Gpt2Config wider = zero::test::tiny_config();
     wider.hidden_size = 48;
@@ -284,8 +285,9 @@ struct SavedAdapter {
       nn::Gpt2 model(zero::test::tiny_config());
       apply_tuning(model, {.lora = lora});
       zero::Engine engine(model, engine_config(0), world);
-      save_adapter(engine, {.lora = lora}, {}, path);
-      visit_adapter(engine, [&](const std::string& name, const auto& now) { values[name] = now; });
+      train::save_adapter(engine, {.lora = lora}, {}, path);
+      train::visit_adapter(engine,
+                           [&](const std::string& name, const auto& now) { values[name] = now; });
     });
   }
 

@@ -14,6 +14,7 @@
 #include "hub/model_folder.h"
 #include "nn/models/llama.h"
 #include "tests/files/scratch_folder.h"
+#include "train/weights/save_model.h"
 #include "zero/engine.h"
 #include "zero/layout/shard_group.h"
 
@@ -148,7 +149,7 @@ TEST_P(Construction, OnStage3_LoadsFilesShardByShard) {
     whole.precision.dtype = DType::f16;
     whole.optimizer.kind = optim::OptimizerKind::sgd;
     zero::Engine engine(model, whole, world);
-    save_model(engine, config, folder / "model");
+    train::save_model(engine, config, folder / "model");
   });
   comm::run_local_ranks(kWorld, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     nn::Llama model(model_config());

@@ -18,6 +18,7 @@
 #include "generate/generate.h"
 #include "hub/model.h"
 #include "nn/kv_cache.h"
+#include "train/weights/save_model.h"
 #include "zero/engine.h"
 
 namespace zinc {
@@ -302,7 +303,7 @@ TEST_P(DecoderParity, SavedModel_HasTheBytesOfTheLoadedOne) {
     config.batch.micro_batch = 3;
     config.zero.stage = 3;
     zero::Engine engine(*model, config, world, {.weights = &weights});
-    hub::save_model(engine, file, folder);
+    train::save_model(engine, file, folder);
   });
   EXPECT_EQ(hub::read_model_config(folder).config,
             hub::read_model_config(reference.folder()).config);

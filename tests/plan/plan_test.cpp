@@ -20,6 +20,7 @@
 #include "train/checkpoint/save_checkpoint.h"
 #include "train/run.h"
 #include "train/trainer.h"
+#include "train/weights/save_model.h"
 
 namespace zinc::plan {
 namespace plan_test {
@@ -196,9 +197,9 @@ std::vector<Real> run(const Case& c) {
            // A run may be told to stop, and saves a checkpoint before its weights.
            engine.read_own(zero::Engine::Own::weights_and_states, [](const zero::OwnPiece&) {});
            if (c.model.tuning.has_adapters()) {
-             hub::save_adapter(engine, {.lora = *c.model.tuning.lora}, {}, folder / name);
+             train::save_adapter(engine, {.lora = *c.model.tuning.lora}, {}, folder / name);
            } else {
-             hub::save_model(engine, c.model, folder / name);
+             train::save_model(engine, c.model, folder / name);
            }
          }});
     trainer.run();

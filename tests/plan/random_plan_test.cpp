@@ -26,6 +26,7 @@
 #include "tests/files/scratch_folder.h"
 #include "train/checkpoint/save_checkpoint.h"
 #include "train/trainer.h"
+#include "train/weights/save_model.h"
 
 namespace zinc::plan {
 namespace random_plan_test {
@@ -330,7 +331,7 @@ std::vector<MemoryReport> memory_of(const DrawnRun& run) {
     if (run.saves) {
       options.save = [&](const std::string&) {
         engine.read_own(zero::Engine::Own::weights_and_states, [](const zero::OwnPiece&) {});
-        if (run.model.tuning.has_adapters()) hub::visit_adapter(engine, {});
+        if (run.model.tuning.has_adapters()) train::visit_adapter(engine, {});
       };
     }
     options.checkpoint_every = run.config.checkpoint.every;

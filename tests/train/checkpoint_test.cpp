@@ -31,6 +31,7 @@
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/compare.h"
 #include "train/checkpoint/save_checkpoint.h"
+#include "train/weights/save_model.h"
 
 namespace zinc::train {
 namespace checkpoint_test {
@@ -727,7 +728,7 @@ TEST_P(Frozen, WeightsAreNamed_AndFoundAgain) {
   const std::string base = folder / "base", checkpoints = folder / "checkpoints";
   const std::string frozen = "transformer.h.1.mlp.c_fc.weight";
   // In f32, from which the other runs round.
-  run({"", 1, 0}, 0, {}, {}, [&](zero::Engine& engine) { hub::save_model(engine, base); });
+  run({"", 1, 0}, 0, {}, {}, [&](zero::Engine& engine) { train::save_model(engine, base); });
   run(way, 0, {}, {}, [&](zero::Engine& engine) {
     for (int64_t i = 0; i < kBefore; ++i) step(engine, i, nullptr);
     CheckpointSaver saver(engine, checkpoints);
@@ -784,7 +785,7 @@ TEST_P(Frozen, WeightsAreNamed_AndFoundAgain) {
 TEST(FrozenByHand, WeightsThatWereSetByHand_AreNotThoseOfTheFolder) {
   const files::ScratchFolder folder;
   run({"", 2, 2}, 0, {}, {}, [&](zero::Engine& engine) {
-    hub::save_model(engine, folder / "base");
+    train::save_model(engine, folder / "base");
     CheckpointSaver saver(engine, folder / "checkpoints");
     saver.begin("a", {.frozen_from = folder / "base"}, /*beside=*/false);
     saver.finish();
@@ -803,7 +804,7 @@ TEST(FrozenByHand, WeightsThatWereSetByHand_AreNotThoseOfTheFolder) {
 TEST(FrozenQuantized, BaseIsNamedAndLooksAsItsFolder_OrNothingIsSaved) {
   const files::ScratchFolder folder;
   const std::string base = folder / "base", name = "transformer.h.1.mlp.c_fc.weight";
-  run({"", 1, 0}, 0, {}, {}, [&](zero::Engine& engine) { hub::save_model(engine, base); });
+  run({"", 1, 0}, 0, {}, {}, [&](zero::Engine& engine) { train::save_model(engine, base); });
   for (const auto format : {BlockFormat::nf4, BlockFormat::int8}) {
     for (const int stage : {1, 3}) {
       comm::run_local_ranks(2, {.seed = kSeed, .num_threads = 1}, [&](comm::World& world) {

@@ -22,6 +22,7 @@
 #include "train/evaluation/choice_questions.h"
 #include "train/evaluation/evaluated_model.h"
 #include "train/evaluation/written_answers.h"
+#include "train/weights/save_model.h"
 
 namespace zinc::train {
 namespace evaluation_test {
@@ -44,7 +45,7 @@ class ModelFolder {
     comm::run_local_ranks(1, {.seed = 9, .num_threads = 1}, [&](comm::World& world) {
       nn::Gpt2 model(config);
       zero::Engine engine(model, {}, world);
-      hub::save_model(engine, {.config = config}, path());
+      train::save_model(engine, {.config = config}, path());
     });
   }
   std::string path() const { return folder_ / "model"; }

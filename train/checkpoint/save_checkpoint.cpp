@@ -20,12 +20,12 @@
 #include "core/error.h"
 #include "core/parallel.h"
 #include "files/atomic_file.h"
-#include "hub/finite_weights.h"
 #include "hub/model_config.h"
 #include "hub/weight_reader.h"
 #include "kernels/cpu/past_caches.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/state_file.h"
+#include "train/weights/finite_weights.h"
 
 namespace zinc::train {
 namespace {
@@ -272,7 +272,7 @@ void CheckpointSaver::write(Pending& pending,
   read([&](const zero::OwnPiece& piece) {
     if (without_frozen && !is_trained(engine_, piece.name)) return;
     if (!pending.options.allow_damaged && piece.kind == zero::kWeightsKind) {
-      hub::require_finite(piece, pending.target);
+      require_finite(piece, pending.target);
     }
     file.write(piece);
   });

@@ -1,4 +1,4 @@
-#include "hub/finite_weights.h"
+#include "train/weights/finite_weights.h"
 
 #include <algorithm>
 #include <bit>
@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 
-namespace zinc::hub {
+namespace zinc::train {
 namespace {
 
 constexpr int kAtOnce = 1024;
@@ -46,4 +46,4 @@ void require_finite(const zero::OwnPiece& piece, const std::string& saved) {
                           " is not finite: the weights are damaged and not saved"));
 }
 
-}  // namespace zinc::hub
+}  // namespace zinc::train

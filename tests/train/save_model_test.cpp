@@ -12,8 +12,9 @@
 #include "tests/files/scratch_folder.h"
 #include "tests/offload/swap_folder.h"
 #include "tests/zero/tiny_model.h"
+#include "train/weights/save_model.h"
 
-namespace zinc::hub {
+namespace zinc::train {
 namespace save_model_test {
 
 using zero::test::make_batch;
@@ -57,7 +58,7 @@ std::map<std::string, std::string> files_in(const std::string& folder) {
   return files;
 }
 
-ModelConfigFile model_config() { return {.config = tiny_config()}; }
+hub::ModelConfigFile model_config() { return {.config = tiny_config()}; }
 
 // By one rank, from gathered parameters.
 void save_gathered(comm::World& world, zero::Engine& engine, const std::string& folder) {
@@ -66,11 +67,11 @@ void save_gathered(comm::World& world, zero::Engine& engine, const std::string& 
     specs.push_back(
         {.name = name, .dtype = engine.config().precision.dtype, .shape = parameter->shape()});
   }
-  std::optional<ModelFolderWriter> writer;
+  std::optional<hub::ModelFolderWriter> writer;
   if (world.is_main()) {
     writer.emplace(folder,
-                   model_config_json(model_config().config, engine.config().precision.dtype), specs,
-                   ModelFolderOptions{.max_shard_bytes = kShardBytes});
+                   hub::model_config_json(model_config().config, engine.config().precision.dtype),
+                   specs, hub::ModelFolderOptions{.max_shard_bytes = kShardBytes});
   }
   for (const files::TensorSpec& spec : specs) {
     const Tensor values = engine.parameter(spec.name);
@@ -166,12 +167,13 @@ TEST(TokenizerFiles, OfOneFile_AreThatFile) {
     folder.write(name, name);
   }
   using Files = std::vector<std::pair<std::string, std::string>>;
-  EXPECT_EQ(read_tokenizer_files(folder / "mine.json"), (Files{{"tokenizer.json", "mine.json"}}));
-  EXPECT_EQ(read_tokenizer_files(folder / "spiece.model"),
+  EXPECT_EQ(hub::read_tokenizer_files(folder / "mine.json"),
+            (Files{{"tokenizer.json", "mine.json"}}));
+  EXPECT_EQ(hub::read_tokenizer_files(folder / "spiece.model"),
             (Files{{"spiece.model", "spiece.model"}}));
-  EXPECT_EQ(read_tokenizer_files(folder / "vocab.json"),
+  EXPECT_EQ(hub::read_tokenizer_files(folder / "vocab.json"),
             (Files{{"vocab.json", "vocab.json"}, {"merges.txt", "merges.txt"}}));
-  EXPECT_EQ(read_tokenizer_files(folder.path()).size(), 3U);
+  EXPECT_EQ(hub::read_tokenizer_files(folder.path()).size(), 3U);
 }
 
 TEST(SaveModel, OfDamagedWeights_IsRefusedByName_AndLeavesWhatWasThere) {
@@ -223,4 +225,4 @@ TEST(SaveModel, ThatFailsOnOneRank_LeavesNothingAndIsSaidByThatRank) {
 }
 
 }  // namespace save_model_test
-}  // namespace zinc::hub
+}  // namespace zinc::train
