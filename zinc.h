@@ -183,6 +183,7 @@ using autograd::index_select;
 using autograd::Initializer;
 using autograd::kIgnoredLabel;
 using autograd::layernorm;
+using autograd::leaky_relu;
 using autograd::length_mask;
 using autograd::linear;
 using autograd::linear_cross_entropy;

@@ -28,10 +28,12 @@
   ROW(reciprocal, N(1) / x, -(dy / x / x), -4, 4, 0.5, 0, 0)                                       \
   ROW(exp, exp(x), dy * exp(x), -4, 4, 0, 0, 0)                                                    \
   ROW(log, log(x), dy / x, 0.125, 4, 0, 0, 0)                                                      \
-  ROW(tanh, tanh(x), dy * tanh_derivative(x), -4, 4, 0, 0, 0)                                           \
-  ROW(sigmoid, sigmoid(x), dy * sigmoid_derivative(x), -4, 4, 0, 0, 0)                                  \
+  ROW(tanh, tanh(x), dy * tanh_derivative(x), -4, 4, 0, 0, 0)                                      \
+  ROW(sigmoid, sigmoid(x), dy * sigmoid_derivative(x), -4, 4, 0, 0, 0)                             \
   ROW(relu, select(x <= N(0), N(0), x), select(x > N(0), dy, N(0)), -4, 4, 0.1, 0, 0)              \
-  ROW(silu, x * sigmoid(x), dy * silu_derivative(x), -4, 4, 0, 0, 0)                                    \
+  /* p x below 0 */                                                                                \
+  ROW(leaky_relu, select(x < N(0), x * p, x), select(x > N(0), dy, dy * p), -4, 4, 0.1, 0.125, 0)  \
+  ROW(silu, x * sigmoid(x), dy * silu_derivative(x), -4, 4, 0, 0, 0)                               \
   /* log(1 + e^x) */                                                                               \
   ROW(softplus, select(x > N(0), x, N(0)) + select(is_nan(x), x, log1p(exp(-abs(x)))),             \
       dy * sigmoid(x), -4, 4, 0, 0, 0)                                                             \

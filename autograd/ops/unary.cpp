@@ -67,6 +67,9 @@ Tensor log(const Tensor& x) { return unary(UnaryOp::log, x); }
 Tensor tanh(const Tensor& x) { return unary(UnaryOp::tanh, x); }
 Tensor sigmoid(const Tensor& x) { return unary(UnaryOp::sigmoid, x); }
 Tensor relu(const Tensor& x) { return unary(UnaryOp::relu, x); }
+Tensor leaky_relu(const Tensor& x, double negative_slope) {
+  return unary(UnaryOp::leaky_relu, x, negative_slope);
+}
 Tensor silu(const Tensor& x) { return unary(UnaryOp::silu, x); }
 Tensor softplus(const Tensor& x) { return unary(UnaryOp::softplus, x); }
 Tensor erf(const Tensor& x) { return unary(UnaryOp::erf, x); }

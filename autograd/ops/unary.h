@@ -29,6 +29,7 @@ Tensor log(const Tensor& x);
 Tensor tanh(const Tensor& x);
 Tensor sigmoid(const Tensor& x);
 Tensor relu(const Tensor& x);
+Tensor leaky_relu(const Tensor& x, double negative_slope = 0.01);  // negative_slope x below 0
 Tensor silu(const Tensor& x);
 Tensor softplus(const Tensor& x);  // log(1 + e^x)
 Tensor erf(const Tensor& x);

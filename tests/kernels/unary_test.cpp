@@ -79,6 +79,8 @@ double exact(const Row& row, double x) {
       return 1.0 / (1.0 + std::exp(-x));
     case UnaryOp::relu:
       return x < 0.0 ? 0.0 : x;
+    case UnaryOp::leaky_relu:
+      return x < 0.0 ? x * p : x;
     case UnaryOp::silu:
       return x / (1.0 + std::exp(-x));
     case UnaryOp::softplus:
@@ -226,6 +228,8 @@ TEST(UnaryBackward, Kinks_HaveTheStatedGradient) {
     const HostArray huge =
         HostArray::full(Shape{1}, dtype, std::numeric_limits<double>::infinity());
     EXPECT_EQ(backward(row_of(UnaryOp::relu), zero, huge).at(0), 0.0);
+    const HostArray four = HostArray::full(Shape{1}, dtype, 4.0);
+    EXPECT_EQ(backward(row_of(UnaryOp::leaky_relu), zero, four).at(0), 0.5);
     EXPECT_EQ(backward(row_of(UnaryOp::abs), zero, HostArray::full(Shape{1}, dtype, 3.0)).at(0),
               0.0);
   }
