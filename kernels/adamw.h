@@ -19,8 +19,9 @@
 //   model_weights = round(w)
 //
 // Note [Moments in 16 bits]
-// Moments of bf16 are widened, and what is stored is round_by_chance() of the new m and v
-// (kernels/stochastic_rounding.h), with the low and the high half of the element's random word.
+// Moments of bf16 are widened for the arithmetic. The stored values are the new m and v after
+// stochastic rounding (round_by_chance() in kernels/stochastic_rounding.h), with the low and the
+// high half of the element's random word.
 // w is computed from m and v before they are rounded.
 #pragma once
 

@@ -21,7 +21,7 @@ class DeviceNotes {
   std::vector<std::string> lines_;
 };
 
-// Of the current context; without one nothing is kept.
+// Adds a line to the notes of the current context; without a context the line is lost.
 void note_of_device(std::string line);
 
 }  // namespace zinc::kernels

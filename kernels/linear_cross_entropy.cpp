@@ -17,7 +17,8 @@ namespace {
 // Rows of a chunk are a multiple.
 constexpr int64_t kChunkUnit = 64;
 
-// What the three entry points share. Optional views are absent where an entry point has none.
+// The arguments that the three entry points share. Optional views are absent where an entry point
+// has none.
 struct Head {
   const char* op = nullptr;
   ConstView hidden, weight, bias, labels;
@@ -118,7 +119,7 @@ class ChunkSum {
     sum_ = View(block_.data(), head.wide(), target.shape(), target.device());
   }
   const View& view() const { return sum_; }
-  // What the i-th chunk multiplies the old value with.
+  // The factor of the old value at the i-th chunk.
   double beta(int64_t chunk) const {
     return chunk > 0 || (!block_ && head_.accumulate) ? 1.0 : 0.0;
   }
@@ -143,7 +144,7 @@ class ChunkSum {
   View sum_;
 };
 
-// As cross_entropy counts them.
+// The cost of the rows, counted as cross_entropy counts them.
 Cost cost_of_rows(const cpu::HeadRows& work) {
   return {
       .bytes_read = work.logits.bytes() + optional_bytes(work.labels) + optional_bytes(work.lse),

@@ -1,4 +1,4 @@
-// kernels/sort.h: the first k elements of every row in falling or rising order, and their places.
+// kernels/sort.h: the first k elements of every row in falling or rising order, and their indices.
 // Equal elements keep their order; a NaN is larger than all; -0 is equal to 0.
 #pragma once
 
@@ -12,7 +12,7 @@ struct Sort {
   ConstView x;  // [rows, cols] f64 | f32 | bf16 | f16, rows at one stride; cols < 2^31
   bool descending = true;
   View values;       // [rows, k] dtype of x, contiguous, overwrites; 0 <= k <= cols
-  View places;       // [rows, k] i64, contiguous, overwrites: columns of x
+  View places;       // [rows, k] i64, contiguous, overwrites: the indices, columns of x
   View workspace{};  // u8, at least sort_workspace_bytes(rows, cols, device of x), aligned to 8
 };
 

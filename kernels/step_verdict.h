@@ -27,7 +27,7 @@
 
 namespace zinc::kernels {
 
-// As `out` begins. The update reads `factor` and `skip` there.
+// The first bytes of `out`. The update reads `factor` and `skip` there.
 struct StepVerdict {
   double sum_of_squares = 0.0;
   double count = 0.0;
@@ -40,9 +40,9 @@ struct StepVerdict {
 };
 
 struct DecideStep {
-  // [ranks * words] f64. Of each rank: its `num_batches` counts of targets (i64 in the same bytes),
-  // as many losses (f32, two in a word) in the words up to `num_headers`, then the sums of its
-  // subtrees, `longest` at most.
+  // [ranks * words] f64. Each rank has `num_batches` counts of targets (i64 in the same bytes), as
+  // many losses (f32, two in a word) in the words up to `num_headers`, then the sums of its
+  // subtrees, at most `longest`.
   ConstView gathered;
   int64_t words = 0, num_headers = 0, num_batches = 0, longest = 0;
   ConstView sources;     // [n] i64

@@ -57,7 +57,7 @@ struct GeluTanhLanes {
     // d(2u)/dx
     const auto du =
         hn::MulAdd(square, hn::Set(d, 3.0f * kTwoRoots * kCubic), hn::Set(d, kTwoRoots));
-    // The slope of the sigmoid is 0 for large x, where x * du may overflow.
+    // The derivative of the sigmoid is 0 for large x, where x * du may overflow.
     const auto bend = hn::Mul(s.slope, hn::Mul(x, du));
     const auto large = hn::Gt(hn::Abs(x), hn::Set(d, 1e6f));
     return hn::Add(s.value, hn::IfThenZeroElse(large, bend));

@@ -16,8 +16,8 @@ inline int64_t part_of(int64_t k) {
   return ((k + parts - 1) / parts + kUnit - 1) / kUnit * kUnit;
 }
 
-// What counts for rows [i, i + rows) of c in the part [k, k + depth): columns of c before `cols`,
-// and of the `depth` elements those in [begin, end).
+// The elements that count for rows [i, i + rows) of c in the part [k, k + depth): columns of c
+// before `cols`, and elements [begin, end) of the part's `depth`.
 struct SeenPart {
   int64_t cols, begin, end;
 };

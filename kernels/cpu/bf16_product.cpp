@@ -34,7 +34,7 @@ struct TileOfSums {
   // Null: the sums stay in c. Else they leave rounded, and c is only read, where it accumulates.
   uint16_t* rounded;
   int64_t ld_rounded;
-  const void* bias;  // of the first column; null: none
+  const void* bias;  // bias of the first column; null: none
   DType bias_dtype;
 };
 

@@ -36,7 +36,7 @@ struct Square {
   bool accumulate;
 };
 
-// To and, accumulating, from `c`, rows ldc apart.
+// Writes the sums to `c`, rows ldc apart; accumulating, it starts from the values of `c`.
 ZINC_TILES void sum_square(const Square& s, float* c, int64_t ldc) {
   const auto c_bytes = static_cast<size_t>(4 * ldc);
   finish_stores();
@@ -103,7 +103,7 @@ class Bf16TileProduct final : public BlockProduct {
 
   // A part of the right operand in tiles, and what of the left one is multiplied with it.
   struct Part {
-    const uint16_t* left;  // its first element
+    const uint16_t* left;  // the first element
     const Bf16Pair* right;
     int64_t k, depth;  // [k, k + depth)
     uint16_t* left_rows;

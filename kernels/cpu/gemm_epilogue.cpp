@@ -26,7 +26,7 @@ struct Strip {
   const EpilogueTile& tile;
   int64_t first;
   int64_t cols;
-  const float* bias;  // of column `first` on; null: none
+  const float* bias;  // bias from column `first` on; null: none
 
   const float* slice_row(int64_t r) const { return tile.slices + r * tile.stride + first; }
   T* c_row(int64_t r) const { return static_cast<T*>(tile.c) + r * tile.c_stride + first; }

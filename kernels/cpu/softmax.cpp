@@ -53,8 +53,8 @@ HWY_INLINE void forward_keeping(const T* x, const T* next, T* y, float* kept, in
       past, head_of(y));
 }
 
-// What the kept exponentials of a row still lack: a factor for each block of kSoftmaxBlock, which
-// were summed against the maximum of the blocks so far.
+// The factors that the kept exponentials of a row still lack: one for each block of kSoftmaxBlock,
+// since a block was summed against the maximum of the blocks so far.
 class BlockFactors {
  public:
   // Block `block` begins with this as the largest element so far.
@@ -65,7 +65,7 @@ class BlockFactors {
     }
   }
   float of(int64_t column) const { return factors_[column / kSoftmaxBlock]; }
-  // Of a vector of which `left` elements, fewer than all, still lie in `block`.
+  // The factors of a vector of which `left` elements, fewer than all, still lie in `block`.
   HWY_INLINE LaneVec across(int64_t block, int64_t left) const {
     const Lanes d;
     return hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(left)), hn::Set(d, factors_[block]),

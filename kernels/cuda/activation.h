@@ -47,7 +47,7 @@ struct GeluTanh {
   static __device__ __forceinline__ float slope(float x) {
     const float square = x * x;
     const Sigmoid<T> s(fmaf(square, kTwoRoots * kCubic, kTwoRoots) * x);
-    // The slope of the sigmoid is 0 for large x, where x * du may overflow.
+    // The derivative of the sigmoid is 0 for large x, where x * du may overflow.
     const float du = fmaf(square, 3.0f * kTwoRoots * kCubic, kTwoRoots);
     return fabsf(x) > 1e6f ? s.value : s.value + s.slope * (x * du);
   }

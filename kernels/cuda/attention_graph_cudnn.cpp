@@ -114,7 +114,7 @@ class Graph {
     made.link(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
     made.finalize("the operation of a pointwise step");
   }
-  // Into scores, or into truths about them.
+  // Operations whose results are scores, or truth values of scores.
   CudnnDescriptor point(cudnnPointwiseMode_t mode, const CudnnDescriptor& x,
                         const CudnnDescriptor& b) {
     CudnnDescriptor y = scores_within();

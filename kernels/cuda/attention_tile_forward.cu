@@ -17,7 +17,7 @@ struct ForwardArgs {
   float* lse;
 };
 
-// What a thread knows of its row.
+// The state of a thread's row.
 struct RowState {
   int64_t b, h, i;
   Keys keys;

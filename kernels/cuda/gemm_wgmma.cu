@@ -28,10 +28,10 @@ constexpr int kThreads = (1 + kTeams) * kWarpgroup;
 // The copying warpgroup gives registers to the others: 24 + 2 * 240 of 3 * 168 for each lane.
 constexpr int kCopyRegisters = 24, kTeamRegisters = 240;
 constexpr int kFirstTurn = 1;            // the named barrier of the first team's turn
-constexpr int kFirstSums = 3;            // and that of its warps, when they exchange sums over k
+constexpr int kFirstSums = 3;            // the first team's barrier for sums over k
 constexpr int kHalf = 64;                // rows that one instruction multiplies
 constexpr int64_t kGroup = 8;            // rows of tiles that blocks take side by side
-constexpr int kWarpRows = 16;            // of an instruction's sums, in one warp
+constexpr int kWarpRows = 16;            // rows of an instruction's sums in one warp
 constexpr int kStaged = 64;              // columns that a warp finishes at a time
 constexpr int kStagedRow = kStaged + 8;  // floats: rows begin in other banks
 constexpr int kEach = 8;                 // columns of a thread then
@@ -91,10 +91,11 @@ __device__ __forceinline__ Item item_at(const GemmWork& work, int64_t index) {
 }
 
 __device__ __forceinline__ int stage_of(uint32_t step) { return static_cast<int>(step % kStages); }
-// Of the phase of a stage's barriers that belongs to the step.
+// The parity of the phase that a stage's barriers have for the step.
 __device__ __forceinline__ uint32_t parity_of(uint32_t step) { return step / kStages & 1u; }
 
-// By one thread. 128 rows of an operand, from `row` on, and 64 of k; kByRows: stored as k by rows.
+// One thread copies 128 rows of an operand, from `row` on, and 64 elements of k; kByRows: stored as
+// k by rows.
 template <class T, bool kByRows>
 __device__ __forceinline__ void copy_operand(T* to, const CUtensorMap& map, BulkBarrier& filled,
                                              int64_t row, int64_t k) {
@@ -128,7 +129,7 @@ __device__ __forceinline__ void copy_all(const GemmArgs<T>& args, const Memory<T
   }
 }
 
-using Sums = float[2][kTile / 8][4];  // of the tile's halves, as Fragments
+using Sums = float[2][kTile / 8][4];  // sums of the tile's halves, laid out as Fragments
 
 // sums (+)= a stage's operands. Columns of b, and rows of a that are stored by k, lie in two tiles.
 template <class T, bool kAByRows, bool kBByRows>
@@ -168,7 +169,7 @@ __device__ __forceinline__ void add_columns(ColumnSums& sums, const T* operand) 
   }
 }
 
-// Whether the item is the one of its columns, or rows, that adds them up.
+// Whether the item is the one that adds up its columns or rows.
 __device__ __forceinline__ bool makes_sums(const MatrixProduct& p, const Item& item) {
   return p.sums != nullptr && (p.sums_are_of_a ? item.column : item.row) == 0;
 }
@@ -252,7 +253,8 @@ __device__ __forceinline__ void stage_sums(float* to, const Sums& sums, int lane
   if (quarter == 3) stage_sums<3>(to, sums, lane);
 }
 
-// By a warp. Through shared memory, so that a thread has columns side by side.
+// A warp finishes the tile. It goes through shared memory, so that a thread has columns side by
+// side.
 template <class T, class TC>
 __device__ __forceinline__ void finish_tile(const GemmArgs<T>& args, const Item& item,
                                             const Sums& sums, float* staged) {

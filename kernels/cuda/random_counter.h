@@ -11,7 +11,7 @@
 
 namespace zinc::kernels::cuda {
 
-// What a kernel takes; null where there is none.
+// The counter's address for a kernel; null where there is no counter.
 inline const uint64_t* counter_of(const ConstView& counter) {
   return counter ? reinterpret_cast<const uint64_t*>(counter.data_as<int64_t>()) : nullptr;
 }

@@ -70,8 +70,8 @@ __device__ __forceinline__ void hold([[maybe_unused]] float (&sum)[kTiles][4]) {
 #endif
 }
 
-// Registers of each thread from now on: a multiple of 8. `kMore`: more than before, which waits
-// until other warps have given theirs back.
+// Sets the registers of each thread from now on: a multiple of 8. `kMore`: more than before; the
+// call then waits until other warps have given registers back.
 template <int kCount, bool kMore>
 __device__ __forceinline__ void set_registers() {
 #if defined(ZINC_CUDA_EMULATED)
