@@ -69,10 +69,10 @@ constexpr BitMatrix chain(const BitMatrix& first, const BitMatrix& second) {
   return both;
 }
 
-// What `bytes` zero bytes do to the remainder.
+// The map that `bytes` zero bytes apply to the remainder.
 constexpr BitMatrix zero_bytes(uint64_t bytes) {
   BitMatrix result{};
-  BitMatrix power{};  // of 1, 2, 4, ... zero bytes
+  BitMatrix power{};  // the map of 1, 2, 4, ... zero bytes
   for (size_t bit = 0; bit < 32; ++bit) {
     const uint32_t state = 1u << bit;
     result[bit] = state;

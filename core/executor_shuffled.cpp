@@ -12,13 +12,13 @@
 namespace zinc {
 namespace {
 
-// What events and waits keep of issued work, also after it ran.
+// The part of issued work that events and waits keep after it ran.
 struct Outcome {
   size_t lane = 0;
   uint64_t id = 0;  // place in the sequence of issues; 1 is the first
   uint64_t trace_id = 0;
   bool done = false;
-  std::exception_ptr failure{};  // its own, or that of work it came after
+  std::exception_ptr failure{};  // of this work, or of work that it came after
 };
 
 struct Work {
@@ -106,7 +106,7 @@ class ShuffledExecutor::Graph {
     return lane.last == nullptr ? 0 : lane.last->trace_id;
   }
 
-  // The order that holds now. By seed it changes every few calls.
+  // The order that holds now. With Order::by_seed it changes every few calls.
   Order phase() {
     if (order_ != Order::by_seed) return order_;
     constexpr uint32_t kLongestPhase = 32;

@@ -78,7 +78,7 @@ void wake(std::atomic<uint32_t>& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
-// What a thread knows of itself.
+// The state of one thread in parallel loops.
 struct ThreadState {
   int num_threads = 0;  // 0: not asked yet
   int index = 0;
@@ -128,7 +128,7 @@ class ThreadTeam {
         std::min<int64_t>({num_threads, chunks, static_cast<int64_t>(helpers_->size()) + 1}));
     for (int i = 0; i < num_shares_; ++i) {
       const int64_t whole = chunks / num_shares_;
-      const int64_t longer = chunks % num_shares_;  // of the first shares, by one chunk
+      const int64_t longer = chunks % num_shares_;  // the first shares are longer by one chunk
       shares_[i].next.store(i * whole + std::min<int64_t>(i, longer), std::memory_order_relaxed);
       shares_[i].end = (i + 1) * whole + std::min<int64_t>(i + 1, longer);
     }

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kNoMemoryLimit = int64_t{1} << 60;
 
 struct Hierarchy {
-  fs::path mount;   // where its files are
+  fs::path mount;   // folder of the hierarchy's files
   fs::path group;   // this process's group, below `mount`
   bool is_unified;  // version 2
 };

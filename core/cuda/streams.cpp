@@ -16,7 +16,8 @@
 namespace zinc {
 namespace {
 
-// What all streams of a device share; events and host tasks hold it after the streams are gone.
+// The state that all streams of a device share; events and host tasks hold it after the streams are
+// gone.
 class Shared {
  public:
   explicit Shared(Device device) : device_(device) {
@@ -98,7 +99,8 @@ struct Recording {
   std::vector<CudaStream*> others{};
   std::shared_ptr<CudaEvent> end{};
   bool is_over = false;
-  std::vector<std::shared_ptr<CudaEvent>> awaited{};  // from outside
+  // events from outside that the recording waits for
+  std::vector<std::shared_ptr<CudaEvent>> awaited{};
   std::vector<std::shared_ptr<void>> tasks{};
 };
 
@@ -169,7 +171,7 @@ struct HostTask {
   int lane;
   uint64_t trace_id;
   std::shared_ptr<TraceEvent> span;
-  int num_threads;  // of parallel loops; 0: those of the thread that runs it
+  int num_threads;  // threads of parallel loops; 0: those of the thread that runs the task
 };
 
 // Each thread has a number of threads for its parallel loops, and CUDA promises no one thread to
@@ -206,7 +208,7 @@ void run_host_task(void* data) {
 #if defined(ZINC_CUDA_EMULATED)
 // The label of kernels/cuda/launch.h: the emulator's kernels are host tasks.
 constexpr std::string_view kKernel = "cuda kernel";
-// Of a graph, which keeps the task.
+// Runs a host task of a graph, which keeps the task.
 void run_recorded_task(void* data) { run_task(*static_cast<const HostTask*>(data)); }
 #endif
 
