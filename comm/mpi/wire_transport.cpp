@@ -196,7 +196,7 @@ void WireTransport::native_sum(const Call& call, const NativeSum& sum) {
     session_->post(batch);
     wait(*batch, call);
   });
-  // What a ring moves; how MPI does it is its own affair.
+  // The bytes that a ring would move; MPI may move others.
   const int64_t bytes = sum.count * size_of(sum.dtype) * (sum.scatter ? size() : 1);
   const int64_t moved = bytes * (size() - 1) / size() * (sum.scatter ? 1 : 2);
   count_sent(moved);
