@@ -14,7 +14,7 @@
 namespace zinc::autograd {
 namespace {
 
-// Where the heads of a packed row or of three tensors are.
+// Numbers and size of the heads in a packed row or in three tensors.
 struct Heads {
   int64_t queries = 0;  // H
   int64_t keys = 0;     // G

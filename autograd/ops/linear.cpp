@@ -55,7 +55,7 @@ int cut_of_weight(const LinearOptions& options) {
 // Codes of a matrix [rows, cols], for the products that take it.
 struct Codes {
   Fp8 format = Fp8::none;
-  Tensor plain, transposed;  // of kernels/fp8_encode.h; undefined: not made
+  Tensor plain, transposed;  // codes of kernels/fp8_encode.h; undefined: not made
   Tensor scale;
 };
 
@@ -103,12 +103,12 @@ void take_codes(kernels::Gemm& product, const Codes& a, bool transpose_a, const 
 }
 
 // Note [Codes of a layer]
-// In 8 bits a pass over x and one over dz make the codes of both products that take them. x is
-// saved as the codes that the weight's gradient takes, half of its size; but as it is where
-// backward makes it again (Note [Remade results] in autograd/remade.h), or where its rows came
-// apart, each with a scale of its own. Codes of weights are made for each product: kept from one to
-// the next they would take half as much memory again as the weights, on every stage. Their scale is
-// kept.
+// In 8 bits, one pass over x and one over dz make the codes of both products that take them. x is
+// saved as the codes for the weight's gradient, half of its size; it is saved unencoded where
+// backward makes it again (Note [Remade results] in autograd/remade.h), or where its rows came one
+// part after the other, each with its own scale. Codes of weights are made for each product: kept
+// from one product to the next they would take half as much memory again as the weights, on every
+// stage. The scale of a weight is kept.
 class LinearNode final : public Node {
  public:
   static constexpr int kAddend = 1;  // the input of this number
@@ -149,8 +149,8 @@ class LinearNode final : public Node {
       dz = std::move(target);
     }
     if (needs_weights(pass)) pass.prepare_saved(0);
-    // Where weights wait for ranks, those get dx as soon as they can; where dz is under way, dx is
-    // made of the rows that are here.
+    // Where gradients of weights wait for ranks, dx is made first, so that the ranks get it early.
+    // Where rows of dz are still under way, dx is made from the rows that have come.
     const bool is_under_way = rows.num_parts > 0;
     const bool begins_with_input = pass.hides_weights() || is_under_way;
     const auto codes_of_dz = [&](bool plain, bool transposed) {

@@ -80,7 +80,7 @@ class SwiGluNode final : public Node {
 
  private:
   bool are_rows_;  // gate and up have no gaps
-  Tensor dup_;     // where a product makes the gradients: from slope() to backward()
+  Tensor dup_;     // from slope() to backward(), where a product makes the gradients
 };
 
 class PackedSwiGluNode final : public Node {
@@ -130,8 +130,8 @@ class PackedSwiGluNode final : public Node {
   }
 
  private:
-  bool are_rows_;  // of the input: no gaps between them
-  Tensor dx_;      // where a product makes the gradient: from slope() to backward()
+  bool are_rows_;  // the input's rows have no gaps between them
+  Tensor dx_;      // from slope() to backward(), where a product makes the gradient
 };
 
 }  // namespace

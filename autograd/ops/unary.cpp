@@ -74,7 +74,7 @@ Tensor affine(const Tensor& x, double factor, double summand) {
   return unary(UnaryOp::affine, x, factor, summand);
 }
 
-// Exponents that an op of its own is faster and more exact for.
+// Some exponents have their own op, which is faster and more exact.
 Tensor pow(const Tensor& x, double exponent) {
   const auto by = [&](UnaryOp op) { return unary(op, x, exponent, 0.0, "pow"); };
   if (exponent == 2.0) return by(UnaryOp::square);
