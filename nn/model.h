@@ -1,4 +1,5 @@
-// nn/model.h: a whole model: what training needs of it, and what else it may offer.
+// nn/model.h: a whole model: the interface that training needs, and further interfaces that a model
+// may have.
 //
 //   struct MyModel : zinc::nn::Model {
 //     ... layers
@@ -154,8 +155,8 @@ template <>
 inline constexpr const char* kInterfaceName<Staged> = "zinc::nn::Staged";
 }  // namespace detail
 
-// Throws InvalidArgument if the model does not have the interface. `needs`: what needs it, for the
-// message: "generation".
+// Throws InvalidArgument if the model does not have the interface. `needs`: the caller's purpose,
+// for the message: "generation".
 template <class Interface>
 Interface& require_interface(Model& model, std::string_view needs) {
   static_assert(detail::kInterfaceName<Interface> != nullptr, "an interface of nn/model.h");
