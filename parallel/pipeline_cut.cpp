@@ -57,7 +57,7 @@ nn::Batch empty_like(const nn::Batch& batch) {
   return empty;
 }
 
-// Of the global segments what lies in [begin, end).
+// The parts of the model's segments that lie in [begin, end).
 std::vector<nn::StageSegment> segments_between(const std::vector<nn::StageSegment>& all,
                                                int64_t begin, int64_t end) {
   std::vector<nn::StageSegment> inside;

@@ -120,7 +120,7 @@ class TokensNode final : public autograd::Node {
   std::optional<TokensUnderWay> under_way_;
 };
 
-// Of [..., whole], the columns of this rank.
+// The backward pass takes this rank's columns of [..., whole].
 class JoinNode final : public autograd::Node {
  public:
   explicit JoinNode(const TensorSlice::Piece& mine) : mine_(mine) {}
@@ -286,7 +286,7 @@ class CommTensorRanks final : public nn::TensorRanks {
   }
 
  private:
-  // As many rows each; visit(piece, make its rows).
+  // Cuts rows into `count` pieces of equal size: visit(piece, function that computes the piece).
   template <class Visit>
   static InRows in_pieces(int64_t count, Visit visit) {
     return [count, visit](const Tensor& y, const std::function<void(int64_t, int64_t)>& make) {

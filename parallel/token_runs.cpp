@@ -21,7 +21,7 @@ void for_each_run(const std::vector<Runs>& runs, const Blocks& blocks, const Vie
   }
 }
 
-// Whether run i of all ranks comes before run i + 1 of the first.
+// Whether the runs cover the sequence in the order run 0 of all ranks, run 1 of all ranks, ...
 bool follow_each_other(const std::vector<Runs>& runs) {
   int64_t at = 0;
   for (size_t i = 0; i < runs.front().size(); ++i) {
