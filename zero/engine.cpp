@@ -49,8 +49,8 @@ double Evaluation::mean() const {
 
 namespace {
 
-// Once it is checked, with the model's longest sequence where it names none, and the ranks of the
-// world's pipeline. Throws ConfigError.
+// Returns a checked copy of the configuration, with the model's longest sequence where it names
+// none, and the ranks of the world's pipeline. Throws ConfigError.
 EngineConfig validated(EngineConfig config, const nn::Model& model, const comm::World& world) {
   config.pipeline.ranks = world.mesh().pipe;
   validate(config);
@@ -175,7 +175,7 @@ std::unique_ptr<parallel::PipelineCut> prepare_model(nn::Model& model, const Eng
   return cut;
 }
 
-// Of what this rank has of the model.
+// The groups of the parameters that this rank has.
 ShardGroups groups_of(nn::Model& model, const EngineConfig& config, int world,
                       const parallel::PipelineCut* cut) {
   if (cut == nullptr) {
@@ -233,7 +233,7 @@ std::optional<int64_t> run_length(const EngineOptions& options) {
   return options.total_steps;
 }
 
-// Which kernels the context takes while an engine lives, if the configuration says so.
+// Sets the kernels that the context takes while an engine lives, if the configuration says so.
 class ChosenKernels {
  public:
   ChosenKernels(Context& context, kernels::WgmmaUse use)

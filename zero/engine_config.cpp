@@ -54,7 +54,7 @@ std::string_view name_of(PassOrder value) {
 
 namespace {
 
-constexpr int64_t kLargestCount = 1'000'000'000'000'000;  // of elements: sizes in bytes fit int64
+constexpr int64_t kLargestCount = 1'000'000'000'000'000;  // elements: sizes in bytes fit int64
 
 // See Note [Recorded passes].
 template <class Check>
@@ -81,7 +81,7 @@ void check_graph(const EngineConfig& config, const Check& check) {
         graph + "does not work with wall_clock_breakdown: a launch has no phases");
 }
 
-// What does not go with ranks that have some of the layers each.
+// Refuses settings that do not work in a pipeline.
 template <class Check>
 void check_pipeline_of(const EngineConfig& config, const Check& check) {
   const std::string pipe = str("zinc.mesh.pipe ", config.pipeline.ranks, " ");

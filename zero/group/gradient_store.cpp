@@ -13,7 +13,7 @@
 namespace zinc::zero {
 namespace {
 
-// So many reductions may hold their source buffers while backward goes on.
+// Reductions that may hold their source buffers while backward goes on.
 constexpr size_t kMaxReductionsInFlight = 2;
 
 }  // namespace

@@ -119,7 +119,7 @@ View WeightStore::master_view(const Slice& slice) {
   const View stored = keeps_whole(segment.kind) ? kept_view(group, segment, range)
                                                 : shards_->read(group, segment, range);
   if (!is_quantized(segment.kind)) return stored;
-  // From swap space fewer values may come than were asked for.
+  // A read from swap space may give fewer values than were asked for.
   const int64_t there = stored.numel() / segment.encoding.chunk_numel * kNormChunk;
   return decoded(group, {range.begin, std::min(range.end, range.begin + there)}, stored);
 }
@@ -336,7 +336,7 @@ void WeightStore::abandon(const ShardGroup& group) noexcept {
 
 void WeightStore::reshard(const ShardGroup& group) noexcept {
   GroupState& state = states_[group];
-  state.residence = Residence::sharded;  // callers have checked where from
+  state.residence = Residence::sharded;  // callers have checked the state before
   state.work = {};
   live_numel_ -= group.gathered_numel();
   trace_mark(context_.trace(), TraceKind::release, group.name(), state.arena.bytes());

@@ -60,7 +60,7 @@ class Proof {
   }
 
  private:
-  // Of the update that is under way, or was before.
+  // State of the current update, or of the last one.
   enum class Update : uint8_t { none, due, begun, published };
   struct State {
     bool gathered = false;
@@ -167,7 +167,7 @@ class Proof {
     state.update = Update::published;
   }
 
-  // Its values are neither those of before the update nor those behind it, or are too old.
+  // Whether the group's values are in the midst of an update, or too old.
   bool is_outdated(const State& state) const {
     return state.update == Update::begun || (is_late_ && state.update == Update::due);
   }
@@ -266,7 +266,7 @@ int64_t side_by_side(const Phase& backward) {
   return most + 1;
 }
 
-// Of a micro-batch, over all parts of the model that the rank has.
+// The passes of a micro-batch, over all parts of the model that the rank has.
 std::vector<const Place*> passes_of(const Program& program, MicroBatchKind kind) {
   std::vector<const Place*> passes;
   const auto add = [&passes](const Phase& phase) {

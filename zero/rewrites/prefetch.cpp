@@ -71,7 +71,7 @@ class Mover {
       moved_.push_back({at, use, numel});
       return;
     }
-    // Those behind it do not overtake it.
+    // Later gathers do not overtake this one.
     last_issue_ = std::max(last_issue_, use);
   }
 

@@ -12,7 +12,7 @@ void read(const std::vector<Place*>& timeline, const RewriteInputs& inputs) {
   size_t last = 0;
   const auto read_for = [&](const Op& gather) {
     size_t place = std::max(last, given_back[gather.group]);
-    // What goes wrong with a disk cannot be told at a release: at what follows, then.
+    // A release cannot report a disk failure, so the read is issued at the next event.
     while (timeline[place]->event.kind == EventKind::release) ++place;
     last = place;
     const Op op{OpKind::read, gather.group};

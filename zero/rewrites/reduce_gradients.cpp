@@ -7,7 +7,7 @@
 namespace zinc::zero {
 namespace {
 
-// Which gradients of a backward phase are finished, and whose turn it is.
+// The finished gradients of a backward phase, and the group that is reduced next.
 class Turns {
  public:
   Turns(const RewriteInputs& inputs, const BackwardTurn& turn, int64_t together)

@@ -50,7 +50,7 @@ class Progress {
 
   const std::vector<int>& order_;
   const std::set<int> trained_;
-  ByGroup<size_t> places_;  // of groups, in order_
+  ByGroup<size_t> places_;  // index of a group in order_
   const size_t ahead_;
   size_t updated_ = 0, published_ = 0, joined_ = 0;
 };

@@ -44,7 +44,8 @@ void Runner::begin_evaluation(Follows follows) {
 void Runner::begin_forward(const MicroBatchKind& kind) {
   require_open();
   MicroBatchKind of = kind;
-  // Also where the pass before was given up.
+  // With an update pending this counts as the first pass, also where the passes before it were
+  // given up.
   if (parts_.update.is_pending()) of.first = true;
   begin(parts_.program.bodies.at(of).forward, "forward");
 }
@@ -135,7 +136,7 @@ autograd::ParameterGuard Runner::acquire(autograd::Parameter& parameter) {
   }
   arrive(EventKind::use, index);
   parts_.update.advance();
-  parts_.weights.gather_for_use(index.group);  // where the program did not
+  parts_.weights.gather_for_use(index.group);  // where the program did not gather it
   leave();
   return {*this, parameter, parts_.weights.pin(index)};
 }

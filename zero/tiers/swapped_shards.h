@@ -23,7 +23,7 @@
 
 namespace zinc::zero {
 
-// Where `offload` has its swap space, and how the configuration's disks are used.
+// The swap space's folder, from `offload`, and the use of disks, from the configuration.
 offload::SwapSettings swap_settings(const EngineConfig& config, const OffloadConfig& offload,
                                     offload::SwapClock* clock);
 
@@ -36,7 +36,7 @@ inline constexpr int kFirstStatePlane = 1;
 struct Tile {
   int group = 0;
   SegmentKind segment = SegmentKind::trained;
-  Range range;  // of the group's arena
+  Range range;  // in the group's arena
   Encoding encoding{};
 };
 
@@ -89,7 +89,8 @@ class SwappedShards {
   offload::SwapSpace::Transfer start_read(size_t tile, const Block& memory);
   offload::SwapSpace::Transfer start_write(size_t tile, const Block& memory);
 
-  // Where a settled tile lies until it is written again, and a read of it on any thread.
+  // stored(): the place of a settled tile, valid until the tile is written again. read_beside():
+  // reads from there, on any thread.
   offload::SwapSpace::Stored stored(size_t tile) const { return extents_->stored(tile); }
   void read_beside(const offload::SwapSpace::Stored& stored, const Block& memory) const {
     extents_->read_beside(stored, memory);

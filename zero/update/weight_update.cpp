@@ -18,7 +18,7 @@ Tier tier_of_most(const std::vector<UpdateSlice>& slices) {
   return away == slices.end() ? Tier::device : away->tier;
 }
 
-// Those whose update is computed on the host, or on the device.
+// The slices whose update is computed on the host, or on the device.
 std::vector<UpdateSlice> computed(bool on_host, const std::vector<UpdateSlice>& slices,
                                   bool all_on_device) {
   std::vector<UpdateSlice> found;
@@ -34,7 +34,7 @@ AnyView part_of(const AnyView& view, int64_t begin, int64_t numel) {
   return view ? view.narrow(0, begin, numel) : view;
 }
 
-// Of an update of `range`: that of one part of it.
+// The update of one part of `range`, cut out of the update of all of it.
 optim::Update part_of(const optim::Update& whole, Range range, const UpdateRules::Part& of) {
   const int64_t begin = of.range.begin - range.begin;
   optim::Update part = whole;

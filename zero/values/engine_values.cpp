@@ -211,7 +211,7 @@ Tensor EngineValues::gradient(std::string_view name, const std::function<double(
 }
 
 bool EngineValues::hands_out(const autograd::Parameter& parameter) const {
-  // What several ranks have is handed out by the first of them.
+  // The first of several ranks that have a parameter hands it out.
   const comm::World* const tensor = parts_.world.tensor();
   const bool is_main = tensor == nullptr || tensor->is_main();
   return (parameter.slice() || is_main) &&
