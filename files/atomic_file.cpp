@@ -181,8 +181,8 @@ struct AtomicFile::Stream {
   std::unique_ptr<std::byte[], Delete> own;  // null: the caller's
   std::byte* buffer = nullptr;
   std::byte* other = nullptr;
-  int64_t begin = 0, end = 0;            // offsets of what is in the buffer
-  std::shared_future<void> under_way{};  // from the other buffer
+  int64_t begin = 0, end = 0;            // offsets of the bytes in the buffer
+  std::shared_future<void> under_way{};  // the write from the other buffer
 };
 
 AtomicFile::AtomicFile(std::string path, int64_t reserve_bytes) : path_(std::move(path)) {
@@ -211,7 +211,7 @@ AtomicFile AtomicFile::create_shared(std::string path, int64_t reserve_bytes, bo
   if (!fd) throw IoError("create", path, -1, errno);
   if (reserve_bytes > 0) reserve_space(fd.get(), path, reserve_bytes);
   AtomicFile file(std::move(path), std::move(fd));
-  // Where that is refused, as by some file systems in memory, the cache has to do.
+  // Where direct writes are refused, as by some file systems in memory, the page cache is used.
   FileDescriptor pages;
   if (direct) {
     pages =
@@ -292,7 +292,7 @@ void AtomicFile::flush() {
   }
   std::swap(stream.buffer, stream.other);
   stream.begin = stream.end;
-  if (before.valid()) before.get();  // from what is the buffer now
+  if (before.valid()) before.get();  // the write from the buffer that is filled next
 }
 
 void AtomicFile::commit() {
@@ -340,7 +340,8 @@ AtomicFolder::~AtomicFolder() {
 
 void AtomicFolder::commit(bool replace) {
   require(!temporary_path_.empty(), "commit: '", target_, "' is already committed");
-  // From here on the folder is nobody's to delete: it is complete, whatever the system refuses.
+  // From here on the folder is never deleted: it is complete, even if the system refuses the
+  // rename.
   const std::string fresh = std::exchange(temporary_path_, {});
   std::string old;
   try {

@@ -1,10 +1,10 @@
-// files/atomic_file.h: writing files and folders that are either complete or absent.
+// files/atomic_file.h: writes files and folders that are either complete or absent.
 //
 // Everything is written under a temporary name beside the target (".<name>.tmp-<pid>-<n>", in the
-// same folder), synced, and renamed: the target is never seen half-written, not after a full disk
-// and not after a kill at any instant. What was not committed is removed by the destructor, but for
-// a complete folder that the system would not rename. Every failure of the system is an IoError
-// with path, offset and errno.
+// same folder), synced, and renamed: the target is never half-written, not after a full disk and
+// not after a kill at any instant. The destructor removes files and folders that were not
+// committed, except a complete folder that the system would not rename. Every failure of the system
+// is an IoError with path, offset and errno.
 #pragma once
 
 #include <sys/types.h>
@@ -51,7 +51,7 @@ class AtomicFile {
 
  private:
   AtomicFile(std::string path, FileDescriptor fd);
-  // What was written one after the other, on its way past the page cache.
+  // Writes consecutive bytes past the page cache.
   struct Stream;
   void flush();
   void write_all(int64_t offset, std::span<const std::byte> bytes);
@@ -88,9 +88,9 @@ class AtomicFolder {
   std::string temporary_path_;  // empty once committed
 };
 
-// What AtomicFile and AtomicFolder have under construction in a folder, or a killed process has
-// left there: ".<target>.tmp-<process>-<n>". Sorted by path. IoError where the folder cannot be
-// read; none where there is no such folder.
+// A file or folder that AtomicFile or AtomicFolder has under construction, or that a killed process
+// has left: ".<target>.tmp-<process>-<n>". Sorted by path. IoError where the folder cannot be read;
+// none where there is no such folder.
 struct TemporaryName {
   std::string path;
   std::string target;  // a plain name
@@ -98,7 +98,7 @@ struct TemporaryName {
 };
 std::vector<TemporaryName> temporaries_in(const std::string& folder);
 
-// To a name that is not there yet; durable, but for the name.
+// Copies to a name that does not exist yet. The data is durable, the name is not.
 void copy_durably(const std::string& from, const std::string& to);
 
 // Makes the names in a folder durable.

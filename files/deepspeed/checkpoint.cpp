@@ -144,7 +144,7 @@ void DeepSpeedReader::read_counters() {
   }
 }
 
-// The strings of a list, or the keys of a dict, of the model's file; empty where it has none.
+// The strings of a list, or the keys of a dict, in the model's file; empty where it has none.
 std::set<std::string, std::less<>> DeepSpeedReader::names_of(std::string_view key) const {
   std::set<std::string, std::less<>> names;
   const auto found = given(model(), key);
@@ -275,9 +275,9 @@ void DeepSpeedReader::read_ranks() {
   }
 }
 
-// Each rank has a stretch of the flat row of each group. Its own mapping says which part of it
-// belongs to which parameter; what is between them is padding. A parameter's parts follow each
-// other in the order of the ranks.
+// Each rank has a stretch of the flat row of each group. The rank's mapping says which part belongs
+// to which parameter; the rest is padding. A parameter's parts follow each other in the order of
+// the ranks.
 void DeepSpeedReader::read_partitions() {
   for (const FilePointer& file : rank_files_) {
     const torch::Value optimizer = file->root().at("optimizer_state_dict");

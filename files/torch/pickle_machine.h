@@ -29,7 +29,7 @@ class PickleMachine {
   using Node = Document::Node;
   using Children = Document::Children;
 
-  // --- one opcode; false where it is none of theirs
+  // --- one opcode; false where the function does not know it
   bool push_constant(uint8_t opcode);
   bool push_text(uint8_t opcode);
   bool change_stack(uint8_t opcode);
