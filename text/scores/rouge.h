@@ -22,7 +22,7 @@ struct RougeScores {
 
 enum class RougeWords : uint8_t {
   plain,
-  stemmed,     // by porter_stem()
+  stemmed,     // words are replaced by porter_stem()
   characters,  // each character that is not white space is a word: for Chinese
 };
 
