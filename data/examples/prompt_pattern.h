@@ -14,8 +14,8 @@ struct PromptPattern {
   friend bool operator==(const PromptPattern&, const PromptPattern&) = default;
 };
 
-// "{}\n{}": text with two places, of the prompt and of the answer. \n, \t and \\ stand for an end
-// of line, a tab and a backslash, {{ and }} for a bracket. ConfigError where it is otherwise.
+// "{}\n{}": text with two places, for the prompt and for the answer. \n, \t and \\ stand for an end
+// of line, a tab and a backslash, {{ and }} for a bracket. ConfigError for any other text.
 PromptPattern parse_pattern_of_prompt(std::string_view text);
 
 }  // namespace zinc::data

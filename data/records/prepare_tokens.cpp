@@ -111,7 +111,7 @@ class Preparation {
     return str(options_.folder, "/tokens_", number, '.', extension);
   }
 
-  // What the shards depend on, as text.
+  // All that the shards depend on, as text.
   std::string manifest() const {
     files::json::Writer writer(2);
     writer.begin_object().member("format", 1).member("tokenizer", tokenizer_.name());
@@ -263,7 +263,7 @@ class Preparation {
   PrepareProgress done_;
   std::vector<Job> block_;
   int64_t block_bytes_ = 0;
-  int64_t shard_bytes_ = 0;        // of the shard that grows
+  int64_t shard_bytes_ = 0;        // of the shard under construction
   std::vector<int32_t> tokens_;    // of that shard
   std::vector<uint64_t> offsets_;  // of its documents
 };
