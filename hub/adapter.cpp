@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kWeightsFile = "/adapter_model.safetensors";
 constexpr std::string_view kTorchWeightsFile = "/adapter_model.bin";  // of old
-// What peft puts before a base model's own names.
+// peft's prefix of a base model's own names.
 constexpr std::string_view kPrefix = "base_model.model.";
 
 std::string name_in_file(std::string_view name) { return str(kPrefix, name); }
@@ -114,7 +114,7 @@ void require_finite_values(const std::string& name, const std::vector<float>& va
 
 constexpr std::string_view kWeight = ".weight";
 
-// Whether the files have the layer of `row` in parts, or as a part of another.
+// Whether the files hold the layer of `row` in parts, or as a part of another layer.
 bool is_in_parts(const NameMap& names, const NameRow& row) {
   return row.rows.their_rows != 0 || std::ranges::count(names.rows, row.ours, &NameRow::ours) > 1 ||
          std::ranges::count(names.rows, row.theirs, &NameRow::theirs) > 1;
@@ -214,7 +214,7 @@ AdapterConfig parse_adapter_config(const files::json::Value& root) {
         "velora_config", "monteclora_config", "ensure_weight_tying"}) {
     refuse_where_on(fields, key);
   }
-  // Such an adapter is one of a base that its initialiser has changed.
+  // Such an adapter belongs to a base that its initialiser has changed.
   if (const files::json::Value* initial = fields.find("init_lora_weights");
       initial != nullptr && initial->is_string()) {
     for (const std::string_view kind : {"pissa", "olora", "corda", "loftq", "lora_ga", "mica"}) {

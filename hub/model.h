@@ -44,7 +44,7 @@ class FolderWeights : public nn::WeightSource {
   // A parameter with a row for each token.
   struct Grown {
     Shape stored;                // in the folder
-    std::vector<double> mean{};  // of its rows
+    std::vector<double> mean{};  // mean of the rows
   };
 
   WeightReader reader_;
@@ -70,7 +70,7 @@ struct SaveOptions {
 // NumericsError, by name, for weights that are NaN or infinite; they replace no folder.
 void save_model(zero::Engine& engine, const ModelConfigFile& config, const std::string& folder,
                 const SaveOptions& options = {});
-// The same for a client's own model. Its config.json has architecture and dtype alone.
+// The same for a client's own model. Its config.json has only architecture and dtype.
 void save_model(zero::Engine& engine, const std::string& folder, const SaveOptions& options = {});
 
 // The config.json that save_model() writes. `config` is null for a client's own model.
