@@ -21,7 +21,7 @@ class BackwardEngine;
 // many rows, of the gradient as a matrix.
 struct RowsUnderWay {
   int64_t num_parts = 0;  // 0: all is here
-  // makes the compute stream wait for a part; a second call does nothing
+  // Makes the compute stream wait for a part; a second call does nothing.
   std::function<void(int64_t)> wait{};
 
   // visit(begin, count) for each part of `rows` rows, when the part is here.

@@ -24,7 +24,7 @@ class Crc32cJoin {
   uint32_t operator()(uint32_t earlier, uint32_t later) const;
 
  private:
-  // by bit: the remainder that the bit becomes behind later_bytes zero bytes
+  // By bit: the remainder that the bit becomes behind later_bytes zero bytes.
   std::array<uint32_t, 32> shift_;
 };
 
