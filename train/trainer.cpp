@@ -24,7 +24,7 @@ std::string step_name(int64_t step) {
   return "step-" + digits;
 }
 
-// Of a name that stands in keys of figures and in names of files.
+// Whether a name may be part of figures' keys and of file names.
 bool is_plain(const std::string& name) {
   return !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
@@ -181,7 +181,7 @@ TrainResult Trainer::run() {
   }
   const bool told_to_stop = result_.stopped || result_.evaluation_stopped;
   if (options_.best.load_at_end && !told_to_stop) load_best();
-  // What other streams are still writing down belongs to the run.
+  // Events that other streams are still writing belong to the run.
   if (options_.trace != nullptr) engine_.world().context().synchronize();
   drain_trace();
   if (!told_to_stop) write_samples();
@@ -257,7 +257,7 @@ void Trainer::save_final() {
 }
 
 bool Trainer::is_told_to_stop() {
-  // To save takes about as long as it took, and there are weights after it.
+  // Saving takes about as long as the slowest checkpoint, and the weights follow it.
   constexpr double kLeast = 60.0;
   const double margin = std::max(kLeast, 3.0 * checkpoint_takes_ + 2.0 * result_.seconds_per_step);
   const bool ends = options_.ends_at > 0.0 && wall_time() + margin > options_.ends_at;
@@ -441,8 +441,8 @@ FigureTime Trainer::now() const {
   return {.step = result_.steps, .samples = samples_, .wall_time = wall_time()};
 }
 
-// A disk that is full does not end the run. Of a file that cannot be written it is told once, until
-// one can be again.
+// A full disk does not end the run. A file that cannot be written is reported once, until it can be
+// written again.
 template <class Write>
 void Trainer::write_beside(const Write& write) {
   for (size_t i = 0; i < sinks_.size(); ++i) {

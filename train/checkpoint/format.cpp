@@ -89,7 +89,7 @@ Shape read_shape(const files::json::Value& value) {
   return shape;
 }
 
-// As many as a mesh has tensor ranks, and as many sections as a packed weight has, at most.
+// Most tensor ranks of a mesh, and most sections of a packed weight.
 constexpr int64_t kMostSlices = 1024;
 constexpr size_t kMostSections = 64;
 

@@ -54,7 +54,8 @@ std::optional<int64_t> place_among(const std::vector<std::string>& texts, std::s
   return found - texts.begin();
 }
 
-// From A. Only where there are as many choices: a text of one letter may be anything.
+// The index of a letter, from A. Only if there are as many choices: a text of one letter may be
+// anything.
 std::optional<int64_t> index_of_letter(std::string_view text, size_t choices) {
   if (text.size() != 1) return std::nullopt;
   const int64_t index = text[0] >= 'a' ? text[0] - 'a' : text[0] - 'A';
