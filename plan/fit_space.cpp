@@ -181,7 +181,7 @@ int64_t FitSpace::settle_global_batch() const {
   const int64_t total = given(kGlobalBatch);
   const int64_t micro = given(kMicroBatch);
   const int64_t steps = given(kAccumulation);
-  // Those that see different batches, where the file says how many.
+  // The ranks that see the same batches, if the file fixes them.
   const int64_t together = fixed_extent(kTensor) * fixed_extent(kSequence) * fixed_extent(kPipe);
   const bool is_open = options_.meshes && (fixed(kTensor) == nullptr ||
                                            fixed(kSequence) == nullptr || fixed(kPipe) == nullptr);
@@ -236,7 +236,7 @@ void FitSpace::add_levels(Saving saving, std::vector<Level> levels) {
         std::ranges::none_of(kept, [&](const Level& other) { return other.keys == level.keys; });
     if (is_new) kept.push_back(std::move(level));
   }
-  if (kept.empty()) kept.push_back({});  // as the file has it
+  if (kept.empty()) kept.push_back({});  // the file's own values
 }
 
 void FitSpace::make_levels(int64_t num_blocks) {
@@ -519,7 +519,7 @@ void FitSpace::refuse(int tensor, int sequence) {
   });
 }
 
-// What is valid depends on the stage, on whether there is a pipeline, and on its order.
+// The valid candidates depend on the stage, on whether there is a pipeline, and on its order.
 int64_t FitSpace::size() const {
   int64_t count = 0;
   std::map<std::tuple<int, bool, bool>, int64_t> known;
