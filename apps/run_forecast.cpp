@@ -38,7 +38,7 @@ plan::PlanOptions plan_options(const PlannedRun& run, const comm::RankInfo& rank
           .device_room = room_for(device, ranks_per_host).bytes};
 }
 
-constexpr double kFilledShare = 0.9;  // of memory that nobody gave a limit of
+constexpr double kFilledShare = 0.9;  // of memory without a given limit
 
 }  // namespace
 

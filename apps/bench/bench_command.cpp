@@ -38,7 +38,8 @@
 namespace zinc::apps {
 namespace {
 
-constexpr double kMostOverBest = 1.15;  // of a chosen configuration's step
+// Allowed excess of a chosen configuration's step over the best one.
+constexpr double kMostOverBest = 1.15;
 
 struct BenchArguments {
   bench::FitBenchOptions fit;

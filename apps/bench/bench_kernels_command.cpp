@@ -1,5 +1,5 @@
-// zinc bench kernels: the kernel lab. What kernels there are, how fast they are beside what the
-// machine can do, what changed between two runs, and where they stand under the roof.
+// zinc bench kernels: the kernel lab. Lists the kernels, measures them beside the machine's limits,
+// compares two runs, and places kernels under the roof.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

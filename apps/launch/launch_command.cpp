@@ -104,7 +104,7 @@ std::vector<int> signals_to_pass_on() {
   return numbers;
 }
 
-// mpirun in a process group of its own: a Ctrl-C of the terminal reaches zinc launch alone.
+// Becomes mpirun, in a separate process group: a Ctrl-C of the terminal reaches zinc launch alone.
 [[noreturn]] void become(char* const* words, const sigset_t& mask, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
