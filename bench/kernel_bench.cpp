@@ -62,7 +62,7 @@ const CudaDeviceInfo* info_of(const std::vector<CudaDeviceInfo>& gpus, const Dev
   return device.is_cuda() && index < gpus.size() ? &gpus[index] : nullptr;
 }
 
-// What nvidia-smi says, on one line; "" where there is none.
+// nvidia-smi's output, on one line; "" without nvidia-smi.
 std::string clocks_of(const Device& device) {
   if (!device.is_cuda()) return "";
   const std::string command =

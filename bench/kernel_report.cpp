@@ -62,7 +62,7 @@ void read(const files::json::Value& value, int& to) {
   to = static_cast<int>(value.as_int64(0, 1 << 30));
 }
 void read(const files::json::Value& value, int64_t& to) { to = value.as_int64(0); }
-// What no number could say (NaN, infinity) was written as null.
+// A figure that is no number (NaN, infinity) was written as null.
 void read(const files::json::Value& value, double& to) {
   to = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.as_double();
 }

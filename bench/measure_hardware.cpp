@@ -121,7 +121,7 @@ double launch_time(Lab& lab) {
   return time / static_cast<double>(launches);
 }
 
-// From a small and a large message. Rank 0's figures.
+// Computes alpha and beta from a small and a large message, as rank 0 measures them.
 plan::CollectiveLinks measure_links(comm::World& world, const MeasureOptions& options) {
   const auto rows = [&](int64_t bytes) {
     return run_comm_bench(world, {.min_bytes = bytes,
@@ -195,7 +195,7 @@ plan::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFig
   std::array<double, 13> figures{};
   for (size_t i = 0; i < all.size(); ++i) figures[i % figures.size()] += all[i];
   const double ranks = world.size();
-  // Of one GPU, not of all of them; of one rank's link.
+  // On a GPU, the figures of one GPU, and of one rank's link, not of all together.
   for (size_t i = 0; i < 9; ++i) figures[i] /= on_gpu ? ranks : 1.0;
   const auto threads = static_cast<int>(figures[9]);
   return {.name = str(options.name, ", ", threads, on_gpu ? " threads of its host" : " threads"),

@@ -177,7 +177,7 @@ double mixed_rate(const SwapBenchOptions& options) {
   return report.best().zinc.mixed;
 }
 
-// Of what `of` gives for each timed step.
+// The median of of(i) over the timed steps i.
 template <class Of>
 double median_over(size_t steps, const Of& of) {
   std::vector<double> values;

@@ -206,7 +206,7 @@ struct Encoded {
   }
 };
 
-// The same product of codes: a [M, K] in e4m3, or, of a gradient, e5m2, and b [N, K] in e4m3.
+// The same product of codes: a [M, K] in e4m3, or in e5m2 for a gradient, and b [N, K] in e4m3.
 Instance make_of_codes(const BenchedProduct& p, Context& context) {
   const StreamRef stream = context.compute();
   const Fp8 format = std::string_view(p.pass) == "forward" ? Fp8::e4m3 : Fp8::e5m2;
@@ -237,7 +237,7 @@ Instance make_of_codes(const BenchedProduct& p, Context& context) {
   return {.run = run, .verify = verify};
 }
 
-// Beside the product in bf16.
+// Adds the product of codes beside the product in bf16.
 void add_of_codes(Registry& registry, const Entry& gemm, const BenchedProduct& p) {
   constexpr int64_t kUnit = 16;
   if (p.after != nothing || p.beta != 0.0 || p.m % kUnit != 0 || p.n % kUnit != 0 ||

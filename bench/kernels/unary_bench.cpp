@@ -10,7 +10,7 @@ struct Function {
   const char* name;
   kernels::UnaryOp op;
   double p, q;
-  int64_t flops;  // of an element, forward
+  int64_t flops;  // per element, forward
 };
 constexpr Function kFunctions[] = {{"unary", kernels::UnaryOp::silu, 0.0, 0.0, 4},
                                    {"unary_affine", kernels::UnaryOp::affine, 0.5, 2.0, 2},
