@@ -121,7 +121,7 @@ TEST_F(TrainOnAMesh, SharedSequences_GiveWhatOneRankGives_AndGoOnWithAnother) {
   expect_each_goes_on_from_the_other();
 }
 
-// To the bit where ranks of a pipeline alone come in.
+// Losses are equal to the bit where only ranks of a pipeline are added.
 TEST_F(TrainOnAMesh, DealtOutLayers_GiveWhatOneRankGives_AndGoOnWithAnother) {
   folder_.write("model.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 16,
     "n_embd": 32, "n_layer": 3, "n_head": 2, "resid_pdrop": 0.1, "attn_pdrop": 0.0, "embd_pdrop": 0.1,

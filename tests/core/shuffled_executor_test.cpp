@@ -119,7 +119,7 @@ TEST(ShuffledExecutor, MissingHostWait_ShowsWithinTwentySeeds) {
     wrong += value == 1 ? 0 : 1;
   }
   EXPECT_GT(wrong, 0);
-  EXPECT_LT(wrong, 20);  // by seed, work also runs at its issue
+  EXPECT_LT(wrong, 20);  // with Order::by_seed work also runs at its issue
 }
 
 // The order in which a program of three streams runs, one letter a task.

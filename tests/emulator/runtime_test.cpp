@@ -339,8 +339,9 @@ TEST_F(EmulatedRuntime, Graph_RepeatsWhatWasRecorded) {
   }
 }
 
-// What a recording forks to another stream and takes back is part of it, behind and before what the
-// other stream is told outside; also where nobody waits for the fork.
+// Work that a recording forks to another stream and joins again is part of the recording. It runs
+// behind the stream's earlier work outside of the recording, and ahead of its later work; also if
+// no stream waits for the fork.
 TEST_F(EmulatedRuntime, Graph_ForksToOtherStreamsAndJoins) {
   const auto wrong = [](bool takes_back) {
     int wrong = 0;

@@ -132,7 +132,7 @@ TEST(BulkCopy, PlantedFaultsAreFound) {
   EXPECT_THAT(copy_and_read(CopyFault::nobody_waits),
               Contains(HasSubstr("ends while bulk copies write")).Times(Ge(kSeeds / 2)));
 }
-#if !defined(__SANITIZE_ADDRESS__)  // it would stop at the read
+#if !defined(__SANITIZE_ADDRESS__)  // the sanitizer would stop at the read
 TEST(BulkCopy, BytesBeforeTheWaitArePoison) {
   EXPECT_THAT(copy_and_read(CopyFault::no_wait), Contains("wrong values").Times(Ge(kSeeds / 2)));
   EXPECT_THAT(copy_and_read(CopyFault::wrong_parity), SizeIs(kSeeds));

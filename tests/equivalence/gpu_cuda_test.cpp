@@ -339,7 +339,7 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
                                                   .max_samples = 4,
                                                   .rank = ranks.rank(),
                                                   .world = ranks.size()});
-      const train::CheckpointSaver saver(engine, folder.path());  // its buffers
+      const train::CheckpointSaver saver(engine, folder.path());  // takes its buffers
       train::Trainer trainer(engine, loader, &evaluation, {}, nullptr,
                              {.steps = 2, .save = [&](const std::string&) {
                                 engine.read_own(zero::Engine::Own::weights_and_states, {});

@@ -78,7 +78,7 @@ TEST(GpuHostUpdate, ThatFails_IsTheErrorOfEveryCallAfterIt) {
 #if defined(ZINC_CUDA_EMULATED)
 struct Seen {
   int64_t all = 0;     // updates by the host
-  int64_t beside = 0;  // of these, after the first and before the last kernel of the device
+  int64_t beside = 0;  // those after the first and before the last kernel of the device
 };
 
 // The step that is updated came before the passes that are looked at, or ends with them.

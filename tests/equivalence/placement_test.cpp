@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
                  c.narrow_logits ? "NarrowLogits" : "");
     });
 
-// That the engine does what the configuration says: other losses, and near ones.
+// The engine follows the configuration: losses differ, and are near.
 void expect_other_losses(const Case& c, const Case& changed) {
   const Outcome before = run(c, config_of(c), 2), after = run(changed, config_of(changed), 2);
   EXPECT_NE(after.losses, before.losses);

@@ -88,7 +88,8 @@ INSTANTIATE_TEST_SUITE_P(
                  c.determinism == Determinism::world ? "World" : "");
     });
 
-// What a client reads, edits and writes to files of states that are cut within a parameter.
+// The values that a client reads, edits and writes to files, with states that are cut within a
+// parameter.
 TEST(SplitStates, ValuesReadAndSetBetweenStepsAreThoseOfTheDevice) {
   const auto values = [](int stage, DType dtype, OffloadDevice device, double ratio) {
     std::vector<float> seen;

@@ -177,7 +177,7 @@ TEST_P(SavedInputsOf, ChangeNoBitUnderShuffledExecution) {
   }
 }
 
-// What a training of two steps took, and what of it was there at its end.
+// The memory that a training of two steps took, and the part that was there at its end.
 MemoryReport memory_of(const RecomputeConfig& recompute) {
   MemoryReport report;
   comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {

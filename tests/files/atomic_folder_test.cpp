@@ -111,7 +111,7 @@ TEST(ReplacedFolder, ThatWasRefusedItsPlaceOrSync_StaysAndIsNamed) {
   }
 }
 
-// Until the names are durable the old content may be what a crash leaves: it is deleted after.
+// A crash may leave the old content until the names are durable, so it is deleted after that.
 TEST(ReplacedFolder, WhoseNamesCannotBeSynced_IsThere_AndTheOldOneStays) {
   for (const bool exchanges : {true, false}) {
     const ScratchFolder folder;

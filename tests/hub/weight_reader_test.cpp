@@ -134,7 +134,7 @@ TEST(WeightReader, Head_BelongsToUntiedModelsOnly) {
               ElementsAre("lm_head.weight"));
 }
 
-// What safetensors.torch.save_model writes: of tied tensors the first name alone.
+// The files of safetensors.torch.save_model: of tied tensors only the first name.
 TEST(WeightReader, TiedTable_MayStandUnderTheHeadsName) {
   nn::LlamaConfig llama;
   llama.tie_word_embeddings = true;

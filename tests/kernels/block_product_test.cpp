@@ -126,7 +126,7 @@ void expect_sums(const Problem& p, const HostArray& c, double before) {
 
 class BlockProducts : public ::testing::TestWithParam<std::tuple<Kind, bool, bool>> {
  protected:
-  // Where this CPU has the kind and it takes such a shape.
+  // Calls `body` for each problem that this CPU has the kind for, and that the kind takes.
   static void for_each_problem(const std::function<void(Problem&)>& body) {
     const auto [kind, transpose_a, transpose_b] = GetParam();
     int64_t problems = 0;
@@ -140,7 +140,7 @@ class BlockProducts : public ::testing::TestWithParam<std::tuple<Kind, bool, boo
     if (problems == 0) GTEST_SKIP() << "this CPU has no such instruction";
   }
 };
-// Of the kinds that round what they write.
+// The kinds that round their output.
 class RoundingProducts : public BlockProducts {};
 
 TEST_P(BlockProducts, SumsAreThoseOfF64) {

@@ -139,7 +139,8 @@ TEST(EmbeddingBackward, EveryDType_SumsInTheOrderOfTokensBitForBit) {
   }
 }
 
-// As many rows as an id of a table of more could be taken for, and a power of two of them.
+// The numbers of rows are a power of two and numbers for which an id of a larger table could be
+// taken.
 TEST(EmbeddingBackward, EveryDType_RowsThatAreAbsentAreZeroAndAddNothing) {
   for (const DType dtype : test::kFloatDTypes) {
     const test::DeviceScope scope(test::device_for(dtype));

@@ -187,7 +187,7 @@ TEST(StorageFaults, AHungDiskIsNamedAfterTheDeadline) {
             EIO);
 }
 
-// As after a process was stopped: what came back meanwhile is seen first.
+// As after a stop of the process: completions that came meanwhile are seen first.
 TEST(StorageFaults, AnAnswerThatCameWhileNobodyWaited_IsNotTooLate) {
   const SwapFolder folder;
   const File file = open_unnamed(folder.path());
@@ -238,7 +238,7 @@ TEST(StorageFaults, ADiskThatNeverAnswersIsGivenUp) {
   }
 }
 
-// What the system has no room for is said, not hidden.
+// An error of the system, such as a lack of room, is reported.
 TEST(StorageFaults, AHandleThatGoesWaitsForItsTransfer) {
   const SwapFolder folder;
   const File file = open_unnamed(folder.path());

@@ -169,7 +169,7 @@ class Traffic final : public train::TrainerObserver {
   const comm::Communicator& communicator_;
 };
 
-// What rank r of a real run took, by rank.
+// The memory of each rank of a real run, by rank.
 std::vector<Real> run(const Case& c) {
   std::vector<Real> ranks(static_cast<size_t>(c.world));
   const train::Config config = config_of(c);
@@ -628,8 +628,9 @@ TEST(Plan, ProductsInEightBits_EncodeOnce) {
 }
 
 // Bytes that kernels other than products and attention move for one layer on a GPU, in arrays of
-// [tokens, features]. What a step moves for weights does not grow with the batch, and falls out; so
-// do parts of sums, of which batches of these sizes have equal numbers (Note [Split sums]).
+// [tokens, features]. The bytes that a step moves for weights do not grow with the batch, and
+// cancel out; so do parts of sums, of which batches of these sizes have equal numbers (Note [Split
+// sums]).
 std::map<std::string, double> passes_of_a_layer(
     hub::ModelConfigFile (*model)(int64_t layers), int64_t features,
     kernels::WgmmaUse wgmma = kernels::WgmmaUse::by_table) {
@@ -684,7 +685,7 @@ TEST(Plan, PassesOverActivations_OfALayer) {
   EXPECT_EQ(passes_of_a_layer(llama_of, 256), passes);
 }
 
-// Those of a shard group lie side by side: what one product takes is not copied. Where a weight
+// The weights of one product lie side by side in a shard group and are not copied. Where a weight
 // ends within a chunk, the next one does not lie behind it.
 TEST(Plan, WeightsOfOneProduct_AreTakenWhereTheyLie) {
   const auto copied = [](int64_t features, int stage, DeviceKind device) {

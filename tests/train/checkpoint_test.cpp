@@ -54,9 +54,9 @@ struct Way {
   OffloadDevice parameters = OffloadDevice::none;
   int64_t accumulation = 1;
   bool world_determinism = false;
-  int tensor = 1;      // of the world's ranks, that share the layers
-  int sequence = 1;    // that share the sequences
-  int pipe = 1;        // that have some of the layers each
+  int tensor = 1;      // ranks that share the layers
+  int sequence = 1;    // ranks that share the sequences
+  int pipe = 1;        // ranks that have some of the layers each
   int64_t bucket = 0;  // elements of every bucket; 0: as they are by default
   optim::Moments moments = optim::Moments::f32;
 };
@@ -82,7 +82,7 @@ zero::EngineConfig config_of(const Way& way, const std::string& swap) {
   config.zero.offload_param.nvme_path = swap;
   config.schedule.kind = optim::ScheduleKind::warmup_lr;
   config.optimizer.moments = way.moments;
-  if (way.sequence > 1) config.batch.sequence = 9;  // of make_batch()
+  if (way.sequence > 1) config.batch.sequence = 9;  // the length in make_batch()
   if (way.bucket > 0) {
     config.zero.reduce_bucket_size = config.zero.allgather_bucket_size =
         config.zero.prefetch_bucket_size = way.bucket;
@@ -143,7 +143,7 @@ void take_values(zero::Engine& engine, Outcome& outcome) {
   outcome.state = state;
 }
 
-// Of `steps` steps from the first or, with `from`, from a checkpoint; with `to`, a checkpoint is
+// Runs `steps` steps from the first or, with `from`, from a checkpoint; with `to`, a checkpoint is
 // saved at the end.
 Outcome run(const Way& way, int64_t steps, const std::string& from = {}, const std::string& to = {},
             const std::function<void(zero::Engine&)>& look = {}) {
@@ -342,7 +342,7 @@ INSTANTIATE_TEST_SUITE_P(
                         .bucket = 900}),
     [](const auto& info) { return info.param.name; });
 
-// From every way of a list to every other: values are those that were saved, to the last bit.
+// From every way of a list to every other: values are the saved ones, to the last bit.
 TEST(Elastic, AnyWorldStageAndTierReadsWhatAnotherWrote) {
   const std::vector<Way> ways = {Way{"a", 1, 0},
                                  Way{"b", 3, 1, DType::bf16},
@@ -383,7 +383,8 @@ TEST(Elastic, AnyWorldStageAndTierReadsWhatAnotherWrote) {
   }
 }
 
-// With "determinism": "world" the bits do not depend on the world, nor on how often it changes.
+// With "determinism": "world" the bits do not depend on the world, nor on how often the world
+// changes.
 TEST(Elastic, WithWorldDeterminism_ARunThatChangesItsWorldHasTheBitsOfOneThatDoesNot) {
   Way way{"two", 2, 2};
   way.accumulation = 2;
@@ -799,7 +800,7 @@ TEST(FrozenByHand, WeightsThatWereSetByHand_AreNotThoseOfTheFolder) {
   });
 }
 
-// What the engine has is compared with what the folder's weights encode to.
+// The engine's values are compared with the encoding of the folder's weights.
 TEST(FrozenQuantized, BaseIsNamedAndLooksAsItsFolder_OrNothingIsSaved) {
   const files::ScratchFolder folder;
   const std::string base = folder / "base", name = "transformer.h.1.mlp.c_fc.weight";

@@ -421,7 +421,7 @@ TEST(Trace, RanksOfAMesh_EveryByteIsThereAndIsNoCompute) {
   }
 }
 
-// With no room ahead nothing can be prefetched, and the trace says so.
+// Without memory for gathers ahead, nothing is prefetched, and the trace says so.
 TEST(Trace, NoLiveParametersAllowed_EveryGatherIsOnDemand) {
   const files::ScratchFolder folder;
   const std::string path = folder / "trace.json";

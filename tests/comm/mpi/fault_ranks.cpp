@@ -34,7 +34,7 @@ constexpr milliseconds kLong{60'000};
 
 void sleep_for(milliseconds time) { std::this_thread::sleep_for(time); }
 
-// What the ranks of a job have come to, for each other: files in a folder.
+// Files in a folder in which the ranks of a job tell each other how far they are.
 class Lines {
  public:
   explicit Lines(std::string folder) : folder_(std::move(folder)) {}
