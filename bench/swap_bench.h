@@ -52,7 +52,7 @@ std::vector<std::string> swap_bench_runs();
 
 struct SwapBenchResult {
   std::vector<SwapRun> runs;
-  // Of the disk, by timed step: measured before the step.
+  // The disk's mixed rate, by timed step: measured before the step.
   std::vector<double> mixed_bytes_per_second;
   double seconds = 0.0;  // of the whole bench
 

@@ -50,7 +50,7 @@ struct GeneratedText {
   bool stopped = false;         // ended by a stop token or options.ends, not by max_tokens
   double score = 0.0;           // in a beam search; see BeamOptions
 };
-// Of one prompt; in a beam search the best first.
+// The texts of one prompt; in a beam search the best first.
 using GeneratedTexts = std::vector<GeneratedText>;
 
 // A text that continues. `parent`: its row in the last call; in the first call the prompt's number.

@@ -164,7 +164,7 @@ void LlmcFile::read(size_t index, int64_t begin, View out) const {
     throw DataError(
         str(path(), ": ", tensor.name, " is ", dtype_, ", which cannot be read as ", out.dtype()));
   }
-  // Of the tensors with two dimensions, only the embeddings are stored as the model has them.
+  // Among tensors of two dimensions only the embeddings are stored as the model has them.
   const bool turned = tensor.shape.rank() == 2 && index > 1;
   if (!turned) {
     files::read_converted(dtype_, out, [&](int64_t first, View raw) {

@@ -65,7 +65,7 @@ void write_merged(const std::string& folder, const std::string& config_json, DTy
                   const ModelFolderOptions& options);
 
 struct MergeOptions {
-  // Of the weights: f32 or 16 bits; absent: the dtype in the base's config.
+  // Dtype of the weights: f32 or 16 bits; absent: the dtype in the base's config.
   std::optional<DType> dtype{};
   int64_t max_shard_bytes = files::kDefaultShardBytes;
 };

@@ -131,8 +131,8 @@ class Module {
   void zero_grad();
 
   // Marks this module as a shard unit: all parameters below it are gathered and reduced together.
-  // Of nested marked modules the outermost counts. Members of a ModuleList, such as transformer
-  // blocks, are marked. See zero/layout/shard_group.h.
+  // If marked modules are nested, the outermost counts. Members of a ModuleList, such as
+  // transformer blocks, are marked. See zero/layout/shard_group.h.
   void mark_shard_unit() { shard_unit_ = true; }
   bool is_shard_unit() const { return shard_unit_; }
 

@@ -18,7 +18,7 @@ struct Plan;
 struct OffloadChoice {
   zero::OffloadStep step = zero::OffloadStep::host;
   std::optional<double> host_seconds;  // of a step with the update on the host, if it was modelled
-  // Of a step with the update on the device, if it was modelled.
+  // Seconds of a step with the update on the device, if it was modelled.
   std::optional<double> device_seconds;
   std::string why;  // words for a person, to stand behind the choice
 };

@@ -107,17 +107,18 @@ struct KernelFigures {
 // The plan of one rank.
 struct RankPlan {
   int rank = 0;
-  MemoryReport peaks;                  // `peak` of every tier and label, over the whole run
-  MemoryReport at_peak;                // `live` at the moment when the device tier is fullest
-  std::string peak_moment;             // the engine's activity at that moment
-  StandingBytes standing;              // on the device, in the second step
-  comm::PhantomLedger step;            // traffic of one optimizer step, after the first
-  offload::SwapTraffic swap;           // of the same step, with the disk
-  CopyTraffic copies;                  // likewise
-  int64_t kernel_flops = 0;            // of that step: all kernels, recomputation included
-  std::vector<KernelFigures> kernels;  // of that step; those that take or move most come first
-  std::optional<StepTime> time;        // of that step, if the plan was given the hardware
-  std::string no_time;                 // the reason why there is no time although it was
+  MemoryReport peaks;         // `peak` of every tier and label, over the whole run
+  MemoryReport at_peak;       // `live` at the moment when the device tier is fullest
+  std::string peak_moment;    // the engine's activity at that moment
+  StandingBytes standing;     // on the device, in the second step
+  comm::PhantomLedger step;   // traffic of one optimizer step, after the first
+  offload::SwapTraffic swap;  // of the same step, with the disk
+  CopyTraffic copies;         // likewise
+  int64_t kernel_flops = 0;   // of the second step: all kernels, recomputation included
+  std::vector<KernelFigures>
+      kernels;                   // of the second step; kernels that take or move most come first
+  std::optional<StepTime> time;  // of the second step, if the plan was given the hardware
+  std::string no_time;           // the reason why there is no time although it was
   // The first micro-batch of that step, until the next begins, where there are several of them one
   // after the other.
   std::optional<double> pass_seconds;

@@ -66,7 +66,7 @@ struct ExampleSettings {
   LabelsOf labels = LabelsOf::tokens;
   int64_t num_classes = 0;             // for LabelsOf::row
   std::vector<std::string> classes{};  // their names in order; empty: records have only numbers
-  // Of token ids, those that the first records have: for messages.
+  // Beside token ids: the loss masks that the first records have, for messages.
   std::vector<std::string> loss_masks{};
 };
 

@@ -264,7 +264,7 @@ class Preparation {
   std::vector<Job> block_;
   int64_t block_bytes_ = 0;
   int64_t shard_bytes_ = 0;        // of the shard under construction
-  std::vector<int32_t> tokens_;    // of that shard
+  std::vector<int32_t> tokens_;    // of the growing shard
   std::vector<uint64_t> offsets_;  // of its documents
 };
 

@@ -32,7 +32,7 @@ struct PrepareOptions {
   DocumentKind kind = DocumentKind::file;
   std::string field = "text";  // for DocumentKind::jsonl
   std::string folder;
-  // Of text in a shard, which has at least one document; at most kMaxShardBytes.
+  // Bytes of text in a shard, which has at least one document; at most kMaxShardBytes.
   int64_t shard_bytes = int64_t{64} << 20;
   int threads = 1;
   bool end_documents = true;  // with the tokenizer's end-of-text token, where it has one
