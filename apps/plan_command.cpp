@@ -1,4 +1,4 @@
-// zinc plan: what a run will take, before it runs.
+// zinc plan: the memory and the time of a run, before it runs.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

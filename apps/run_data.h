@@ -1,5 +1,5 @@
-// apps/run_data.h: what a run trains on and is evaluated on: windows of a stream of tokens, or the
-// examples that files of records hold.
+// apps/run_data.h: the data for training and evaluation of a run: windows of a stream of tokens, or
+// the examples that files of records hold.
 #pragma once
 
 #include <atomic>

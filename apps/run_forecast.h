@@ -1,4 +1,5 @@
-// apps/run_forecast.h: the plan of a run of `zinc train`, and what it says before the run begins.
+// apps/run_forecast.h: the plan of a run of `zinc train`, and the lines that it prints before the
+// run begins.
 #pragma once
 
 #include <cstdint>

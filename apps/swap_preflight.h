@@ -1,4 +1,5 @@
-// apps/swap_preflight.h: what is said of swap files and host memory before a run begins.
+// apps/swap_preflight.h: the lines on swap files and host memory that are printed before a run
+// begins.
 #pragma once
 
 #include <optional>

@@ -16,7 +16,7 @@
 namespace zinc::autograd {
 namespace {
 
-// The sum takes the memory of either side where nobody else sees it.
+// The sum takes the memory of either term, if no other handle shares it.
 Tensor sum_of(Tensor a, Tensor b) {
   Tensor y;
   if (a.is_sole_owner() && a.is_contiguous()) {

@@ -150,7 +150,7 @@ std::unique_ptr<SavedSlot> Replay::save(const Tensor& tensor) {
   return std::make_unique<DroppedTensor>(shared_from_this(), saves_.size() - 1);
 }
 
-// The store of the second run: hands what it is given to the nodes of the first.
+// The store of the second run: hands the tensors that are saved to the nodes of the first run.
 class Replay::Collector final : public SavedTensorStore {
  public:
   explicit Collector(Replay& replay)

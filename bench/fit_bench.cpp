@@ -35,7 +35,7 @@ constexpr const char* kFixed = R"({
     "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 0},
   "zinc": {"schedule": "horizontal"}})";
 
-// A key that is open, and what it becomes where there is least memory.
+// A key that is open, and its value with the least memory.
 struct OpenKey {
   const char* name;
   const char* config;

@@ -4,7 +4,7 @@
 // (bench/measure_hardware.h), small models:
 //   the search   every candidate is timed once; at each of several limits of memory the chosen one
 //                stands against the fastest candidate that fits
-//   "auto"       each key that fills memory, with memory for more and more of what it keeps
+//   "auto"       each key that fills memory, at growing limits of memory
 // Seconds are those of a processor, per step and rank: of a machine that others use, too, they say
 // more than the clock.
 #pragma once

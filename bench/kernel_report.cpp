@@ -76,7 +76,7 @@ std::string check_of(const KernelResult& r) {
 
 std::string percent_of_ceiling(const KernelResult& r) {
   if (r.ceiling.empty()) return "-";
-  // More than what the machine was measured to do: the data was in a cache, or the probe is slow.
+  // More than the machine's measured rate: the data was in a cache, or the probe is slow.
   return fmt::format("{:.0f}{}", r.percent_of_ceiling, r.percent_of_ceiling > 105.0 ? " (!)" : "");
 }
 

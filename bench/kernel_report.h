@@ -1,4 +1,4 @@
-// bench/kernel_report.h: what a kernel bench found, for people and for programs.
+// bench/kernel_report.h: the results of a kernel bench, for people and for programs.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // bench/swap_bench.h: training with parameters and optimizer states on NVMe, beside the same
-// training in memory and beside what the disk moves.
+// training in memory and the bare disk.
 #pragma once
 
 #include <cstdint>

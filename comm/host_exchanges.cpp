@@ -98,7 +98,7 @@ void run_all_gather(Transport& transport, const Call& call, const AllGather& arg
 
 void run_reduce_scatter(Transport& transport, const Call& call, const ReduceScatter& args) {
   if (call.terms.native != 0) {
-    // The backend writes its own dtype over what is there; the rest is a sum of one array.
+    // The backend overwrites the sum in its own dtype; the rest is a sum of one array.
     std::byte* sum = bytes_of(args.workspace);
     transport.native_sum(call, {.in = bytes_of(args.in),
                                 .out = sum,

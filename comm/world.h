@@ -76,13 +76,13 @@ class World {
   // The ranks over which ZeRO shards: a world of their own in this world's context. This world
   // itself if layers are whole.
   World& shards() { return shards_ != nullptr ? *shards_ : *this; }
-  // Likewise the ranks that each have a part of the tokens of the same sequences. Null if each rank
-  // has all tokens.
+  // The world of the ranks that each have a part of the tokens of the same sequences. Null if each
+  // rank has all tokens.
   World* sequence() const { return sequence_.get(); }
-  // Likewise the ranks that each have some of the layers, in the order of the layers. Null if each
-  // rank has all layers.
+  // The world of the ranks that each have some of the layers, in the order of the layers. Null if
+  // each rank has all layers.
   World* pipe() const { return pipe_.get(); }
-  // Likewise the ranks that hold slices of the same layers. Null if each rank has whole layers.
+  // The world of the ranks that hold slices of the same layers. Null if each rank has whole layers.
   World* tensor() const { return tensor_.get(); }
   const Mesh& mesh() const { return settings_.mesh; }
 

@@ -88,8 +88,8 @@ constexpr BitMatrix zero_bytes(uint64_t bytes) {
 #if defined(__x86_64__)
 
 // The instruction has a latency of three cycles and starts every cycle: three lanes side by side
-// keep it busy. Lanes are joined by the map that appends kLaneBytes zero bytes to what a remainder
-// stands for. It is linear over bits, so a table per byte of the remainder holds it.
+// keep it busy. Lanes are joined by the map that appends kLaneBytes zero bytes to the bytes of a
+// remainder. It is linear over bits, so a table per byte of the remainder holds it.
 constexpr size_t kLaneBytes = 1024;
 using ShiftTables = std::array<std::array<uint32_t, 256>, 4>;
 constexpr ShiftTables make_shift_tables() {

@@ -72,8 +72,8 @@ std::unique_ptr<Stream> make_stream_beside(StreamRef stream, std::string_view na
                                            TraceRecorder* trace, int num_threads);
 
 // Fails the device of `stream`, a stream of CUDA, from outside: every later synchronize() and event
-// wait of its streams throws what the call was given, unless they had failed before. The function
-// may be called by any thread, also when the stream is gone.
+// wait of its streams throws the exception that the call was given, unless they had failed before.
+// The function may be called by any thread, also when the stream is gone.
 std::function<void(std::exception_ptr)> failure_of_device(StreamRef stream);
 
 // Device memory for Tier::device and pinned, portable host memory for Tier::pinned_host. acquire()

@@ -36,7 +36,7 @@ class InvalidArgument : public Error {
   using Error::Error;
 };
 
-// A data set, weights file or checkpoint does not hold what it has to. Names file and place.
+// A data set, weights file or checkpoint is not as its format demands. Names file and place.
 class DataError : public Error {
  public:
   using Error::Error;

@@ -28,9 +28,9 @@ std::unique_ptr<Stream> make_inline_stream(std::string_view name, int lane, Trac
 std::unique_ptr<Stream> make_worker_stream(std::string_view name, int lane, TraceRecorder* trace,
                                            int num_threads);
 
-// On a meta device: runs what is submitted at the call, and writes what is noted to `log`, which
-// must outlive the stream and its events, as stream `index`. All events have happened; waiting for
-// one is written down too.
+// For a meta device: runs submitted work at the call, and writes notes to `log`, which must outlive
+// the stream and its events, as stream `index`. All events have happened; a wait for one is written
+// to the log, too.
 std::unique_ptr<Stream> make_logged_stream(std::string_view name, int lane, int index,
                                            WorkLog& log);
 

@@ -41,8 +41,9 @@ struct Lane {
 
 }  // namespace
 
-// Work is ready when it is the first of its lane and what it waits for is done. So the work that
-// something needs is a front part of every lane, and a choice among ready work is one of lanes.
+// Work is ready when it is the first of its lane and everything that it waits for is done. So the
+// work that something needs is a front part of every lane, and a choice among ready work is one of
+// lanes.
 class ShuffledExecutor::Graph {
  public:
   Graph(uint64_t seed, Order order)
@@ -55,7 +56,7 @@ class ShuffledExecutor::Graph {
   }
   const Lane& lane(size_t index) const { return lanes_[index]; }
 
-  // Adds work, and runs what the order wants to run by now.
+  // Adds work, and runs the work that the order wants to run by now.
   void issue(size_t lane_index, Work work) {
     if (static_cast<int>(lanes_[lane_index].queue.size()) >= kMaxQueuedTasks) {
       const std::shared_ptr<Outcome> oldest = lanes_[lane_index].queue.front().outcome;
@@ -178,7 +179,7 @@ class ShuffledExecutor::Graph {
     outcome->done = true;
   }
 
-  // Runs the work and returns what it threw.
+  // Runs the work and returns its exception.
   std::exception_ptr failure_of(Work& work, size_t lane_index) {
     TraceRecorder* const trace = lanes_[lane_index].trace;
     const int trace_lane = lanes_[lane_index].trace_lane;

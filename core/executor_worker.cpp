@@ -183,7 +183,8 @@ class WorkerStream final : public Stream {
     check_caller("wait");
     if (event.state() == nullptr) return;
     if (!event.state()->is_run_by_waiter()) return queue_->push({.event = event.state()});
-    // Such work belongs to the issuing thread: it runs now, and the stream gets its failure only.
+    // Work that its waiter runs belongs to this thread: it runs now, and the stream gets only its
+    // failure.
     try {
       event.wait();
     } catch (...) {

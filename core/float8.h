@@ -37,7 +37,7 @@ ZINC_HOST_DEVICE inline float power_of_two(int exponent) {  // -126 to 127
 }
 
 // e of Note [Scales of 8 bits] for this largest magnitude; 0 where it is 0, NaN or infinite. At
-// most 100, so that what is scaled back is not subnormal.
+// most 100, so that values that are scaled back are not subnormal.
 ZINC_HOST_DEVICE inline int fp8_scale_exponent(Fp8 format, float largest) {
   constexpr int kMost = 100;
   constexpr uint32_t kInfinity = 0x7f800000u, kMantissa = 0x007fffffu;

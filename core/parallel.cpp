@@ -25,7 +25,7 @@ namespace {
 // Note [Thread teams]
 // The caller cuts a loop into shares of neighbouring chunks, one for each thread, so that the same
 // thread finds the same rows in its caches loop after loop. A thread takes chunks of its own share
-// first, several at a time and fewer towards the end, then what is left of the others' shares.
+// first, several at a time and fewer towards the end, then the rest of the other threads' shares.
 // The caller therefore never waits for a helper that has not begun: on a busy machine a helper may
 // not get a processor for milliseconds, and the caller does the helper's share meanwhile. The
 // caller waits only for helpers that are in the midst of chunks.

@@ -82,7 +82,7 @@ class Stream {
   virtual Event record() = 0;
   // Work issued to this stream from now on runs after `event`.
   virtual void wait(const Event& event) = 0;
-  // Blocks the calling thread until all issued work is done; rethrows what it threw.
+  // Blocks the calling thread until all issued work is done; rethrows an exception of the work.
   virtual void synchronize() = 0;
   virtual void* native() const { return nullptr; }  // cudaStream_t; every call counts as work
   // Notes the cost of work that a meta device does not run. The streams of a context with a WorkLog

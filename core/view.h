@@ -1,4 +1,4 @@
-// core/view.h: what a kernel sees of memory.
+// core/view.h: memory as a kernel sees it.
 //
 // A view is a pointer with dtype, device, tier, shape and strides; it owns nothing and is copied
 // freely. Strides are in elements; the innermost dimension is contiguous (stride 1), the outer

@@ -26,8 +26,8 @@ constexpr int64_t kPage = kIoAlignment;
 constexpr auto kPageAlignment = std::align_val_t{kPage};
 constexpr int64_t kStreamBytes = AtomicFile::kDirectBytes / 2;  // 4 MiB from anywhere in a page
 
-// A name that nobody else uses now: the process id keeps processes apart, the counter threads. A
-// name left by a killed process of the same id is skipped by O_EXCL and mkdir.
+// A name that no other process or thread uses now: the process id keeps processes apart, the
+// counter threads. A name left by a killed process of the same id is skipped by O_EXCL and mkdir.
 std::string temporary_name(const std::string& path) {
   static std::atomic<uint64_t> counter{0};
   return str(parent_folder(path), "/.", file_name(path), kTemporary, static_cast<int64_t>(getpid()),
@@ -59,8 +59,8 @@ void write_whole(int fd, const std::string& path, int64_t offset,
   }
 }
 
-// Past the page cache; what the file system does not take that way, and the rest of a page that a
-// full disk took in part, through it.
+// Writes past the page cache. Bytes that the file system does not take that way, and the rest of a
+// page that a full disk took in part, go through the cache.
 void write_pages(int direct, int cached, const std::string& path, int64_t offset,
                  std::span<const std::byte> pages) {
   while (!pages.empty()) {

@@ -31,11 +31,12 @@ class AtomicFile {
   explicit AtomicFile(std::string path, int64_t reserve_bytes = 0);
   // A file that several processes write, in a folder that nobody reads yet (AtomicFolder): it has
   // its own name from the start. One process creates it, then the others open it. commit() syncs
-  // what this process wrote; that the file appears whole, or not at all, is the folder's work.
-  // `direct`: whole pages go past the page cache where the file system lets them, from two buffers
-  // of 4 MiB and beside the caller: a large file then takes neither memory nor much processor time
-  // from other work. A failure may show at a later write() or at commit(). The buffers are
-  // `memory`, kDirectBytes at a multiple of kIoAlignment that outlive the file; empty: its own.
+  // the bytes that this process wrote; the folder's commit makes the file appear whole or not at
+  // all. `direct`: whole pages go past the page cache where the file system lets them, from two
+  // buffers of 4 MiB and beside the caller: a large file then takes neither memory nor much
+  // processor time from other work. A failure may show at a later write() or at commit(). The
+  // buffers are `memory`, kDirectBytes at a multiple of kIoAlignment that outlive the file; empty:
+  // its own.
   static constexpr int64_t kDirectBytes = 2 * ((int64_t{4} << 20) + 2 * kIoAlignment);
   static AtomicFile create_shared(std::string path, int64_t reserve_bytes, bool direct = false,
                                   std::span<std::byte> memory = {});
@@ -46,7 +47,7 @@ class AtomicFile {
 
   const std::string& path() const { return path_; }
   void write(int64_t offset, std::span<const std::byte> bytes);
-  // Syncs, renames onto `path` (replacing what is there) and syncs the folder. Once.
+  // Syncs, renames onto `path` (replacing an old file) and syncs the folder. Call once.
   void commit();
 
  private:

@@ -71,7 +71,7 @@ int64_t CachedLogits::begin(std::span<const OpenText> texts) {
   return longest;
 }
 
-// The shorter texts have their first token before them, too, which nobody sees.
+// Shorter texts are preceded by their first token, which no token sees.
 Tensor CachedLogits::pass(std::span<const OpenText> texts, int64_t columns) {
   std::vector<int32_t> ids;
   for (const OpenText& text : texts) {

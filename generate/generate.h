@@ -32,7 +32,7 @@ struct GenerateOptions {
   SamplingOptions sampling{};
   uint64_t seed = 0;  // for the first prompt; each further prompt has the next seed
   std::vector<int32_t> stop_tokens{};  // each ends a text; not part of it
-  // The model sees at most so many tokens. 0: its longest sequence, or all tokens if it has none; a
+  // The most tokens that the model sees. 0: its longest sequence, or all tokens if it has none; a
   // longer prompt is an error then. For an encoder: tokens of the prompt.
   int64_t context = 0;
   // Called after each token with all new tokens of the text; true ends the text. May be empty.

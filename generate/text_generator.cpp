@@ -18,7 +18,7 @@ int64_t longest_of(const std::vector<std::vector<int32_t>>& prompts) {
   return longest;
 }
 
-// Each text by itself, all of it.
+// Makes a pass for each text, over the whole text.
 NextLogits whole_passes(nn::CausalLm& model) {
   return [&model](std::span<const OpenText> texts) {
     std::vector<float> values;

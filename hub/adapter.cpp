@@ -120,7 +120,7 @@ bool is_in_parts(const NameMap& names, const NameRow& row) {
          std::ranges::count(names.rows, row.theirs, &NameRow::theirs) > 1;
 }
 
-// peft trains a copy of such a table, and the head keeps the base's: what is one here would be two
+// peft trains a copy of such a table, and the head keeps the base's: one table here would be two
 // there.
 void require_no_tied_table(const NameMap& names, nn::Module& model) {
   for (const auto& [name, parameter] : model.named_parameters()) {
@@ -214,7 +214,7 @@ AdapterConfig parse_adapter_config(const files::json::Value& root) {
         "velora_config", "monteclora_config", "ensure_weight_tying"}) {
     refuse_where_on(fields, key);
   }
-  // Such an adapter belongs to a base that its initialiser has changed.
+  // An adapter with one of these initialisers belongs to a base that the initialiser has changed.
   if (const files::json::Value* initial = fields.find("init_lora_weights");
       initial != nullptr && initial->is_string()) {
     for (const std::string_view kind : {"pissa", "olora", "corda", "loftq", "lora_ga", "mica"}) {

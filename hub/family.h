@@ -106,7 +106,8 @@ template <class C>
 struct FamilyRow {
   std::string model_type;
   std::vector<std::string> architectures{};
-  // DataError with its place for what is not supported. Absent keys have transformers' defaults.
+  // Throws DataError with its place for a setting that is not supported. Absent keys have
+  // transformers' defaults.
   C (*parse)(const files::json::Value& config_json);
   // Sets the family's keys, architectures and model_type among them, and leaves the others.
   void (*write)(const C& config, files::json::Object& object);

@@ -83,7 +83,7 @@ enum class AttentionChoice : uint8_t {
 };
 
 // One line of the table: the library is faster in this pass for this dtype, head size and mask,
-// without lengths, window or ALiBi, from so many keys on.
+// without lengths, window or ALiBi, from this number of keys on.
 struct AttentionRule {
   AttentionPass pass = AttentionPass::forward;
   DType dtype = DType::bf16;

@@ -28,8 +28,7 @@ struct NoKernel {
 // A part of an op without arguments of its own passes its cost directly.
 inline const Cost& cost(const Cost& known) { return known; }
 
-// Tells the planner's clock what a kernel would take. Called on a meta device, instead of the
-// kernel.
+// Tells the planner's clock the cost of a kernel. Called on a meta device, instead of the kernel.
 inline void note_kernel(const char* label, const Cost& cost, Device device, StreamRef stream,
                         WorkKind kind = WorkKind::other, DType dtype = DType::f32) {
   stream->note(label, {.kind = kind,

@@ -64,7 +64,8 @@ struct DecideStep {
 void decide_step(const DecideStep& args, StreamRef stream);
 Cost cost(const DecideStep& args);
 
-// Whether a loss of a micro-batch with so many targets counts as not finite. For the kernels.
+// Whether a loss of a micro-batch with this number of targets counts as not finite. For the
+// kernels.
 ZINC_HOST_DEVICE inline bool is_nonfinite_loss(float loss, int64_t targets, bool by_token) {
   return (by_token || targets > 0) && !is_finite_number(loss);
 }

@@ -56,7 +56,8 @@ class Check {
     GradcheckError error{.parameter = parameter_.name(),
                          .backward = dot(gradient_, direction),
                          .differences = (above - below) / (2.0 * options_.step)};
-    // A direction may be nearly orthogonal to the gradient: then its length says what is small.
+    // A direction may be nearly orthogonal to the gradient: then the gradient's length decides
+    // which derivatives are small.
     const double typical =
         std::sqrt(dot(gradient_, gradient_) / static_cast<double>(gradient_.size()));
     const double size = std::max({std::abs(error.backward), std::abs(error.differences), typical});

@@ -97,7 +97,7 @@ void KvCache::clear(std::span<const int32_t> padding) {
   padding_.assign(padding.begin(), is_padded ? padding.end() : padding.begin());
 }
 
-// Only the columns that were seen, so that a row more costs what it holds.
+// Copies only the columns that were seen, so that the cost of a row depends on its tokens.
 Tensor KvCache::selected(const Tensor& kept, std::span<const int64_t> rows) const {
   const int64_t B = kept.dim(0), heads = kept.dim(1), size = kept.dim(3);
   std::vector<int64_t> lines;  // rows of [B * heads, capacity * size]

@@ -64,8 +64,8 @@ class Linear : public Module {
   static std::vector<Tensor> of_one_input(const Tensor& x, std::initializer_list<Linear*> layers);
   // The same as one product, results side by side: [..., sum of out]. Undefined where one product
   // cannot stand for the layers: tensor ranks share them, one has an adapter, an activation or a
-  // quantized weight, or the layers differ in what is trained or in having a bias. Note [Weights
-  // side by side] in autograd/weight.h.
+  // quantized weight, or only some of the layers are trained or have a bias. Note [Weights side by
+  // side] in autograd/weight.h.
   static Tensor as_one_product(const Tensor& x, std::initializer_list<Linear*> layers);
   // The sum of the cross entropies of labels [...] with forward()'s result as logits. The logits of
   // the whole batch are never stored, unless the layer has an adapter. Not for layers in_out or

@@ -38,8 +38,8 @@ bool is_among(std::string_view path, const std::vector<std::string>& ends) {
   return std::ranges::any_of(ends, [&](const auto& end) { return ends_path(path, end); });
 }
 
-// std::regex recurses into groups and tries every way to share a path out among repetitions: of a
-// pattern of a file that nobody looked at neither may run away.
+// std::regex recurses into groups and tries every way to share a path among repetitions. Neither
+// may run away for a pattern from an unchecked file.
 void require_modest(const std::string& pattern) {
   constexpr size_t kLongest = 500;
   constexpr int kDeepest = 8, kMostRepetitions = 4;

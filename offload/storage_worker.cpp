@@ -287,7 +287,7 @@ void Storage::Worker::fail(Slot& slot, int error, const std::string& hint) {
   release(slot);
 }
 
-// The queue cannot tell what it has finished: it is ended, which waits for its transfers.
+// The queue cannot tell which transfers it has finished: it is ended, which waits for all of them.
 void Storage::Worker::give_up(int error) {
   queue_.reset();
   broken_ = error;

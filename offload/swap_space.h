@@ -78,7 +78,7 @@ class SwapSpace {
     // still use the memory.
     bool is_over() const { return !handle_; }
     // Waits for the transfer. Throws IoError. Bytes that were read may be used only after wait(). A
-    // write that failed, or that nobody waited for, leaves its extent without a value.
+    // write that failed, or that was not waited for, leaves its extent without a value.
     void wait();
 
    private:

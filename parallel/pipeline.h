@@ -1,10 +1,10 @@
-// parallel/pipeline.h: which ranks of a pipeline have which layers, and in which order each of them
-// works on the micro-batches of a step.
+// parallel/pipeline.h: divides the layers among the ranks of a pipeline, and orders each rank's
+// work on the micro-batches of a step.
 //
 // A model is cut into P * V parts, one behind the other; rank p of P has parts p, p + P, ..., V in
 // all, and V is 1 where ranks are not interleaved. A micro-batch goes forward from part to part and
-// backward the other way; between two parts travels what the layers of one give to the next, and
-// back its gradient.
+// backward the other way; from a part to the next one travel the activations, and back their
+// gradients.
 #pragma once
 
 #include <compare>
@@ -103,8 +103,8 @@ std::vector<std::vector<std::optional<PipelineOp>>> pipeline_turns(
     std::span<const std::vector<PipelineOp>> orders);
 
 // InvalidArgument unless `orders` do the passes of every micro-batch once for each part, backward
-// in ascending order, and each pass has what it needs when it begins; and unless all come to their
-// end where a send waits for its receiver. Names rank and op.
+// in ascending order, each pass has its inputs when it begins, and all orders end although a send
+// waits for its receiver. Names rank and op.
 void check_pipeline(std::span<const std::vector<PipelineOp>> orders, int64_t micro_batches);
 
 // Cuts a row of items into `parts` contiguous parts, so that the most expensive part is as cheap as

@@ -70,7 +70,7 @@ struct TokenPieces {
 // all ranks, in their order: [B, T, W].
 class TokensUnderWay {
  public:
-  // is_beside: on stream_beside_compute(), where several pieces go anyway.
+  // is_beside: on stream_beside_compute(), where several pieces are in any case.
   TokensUnderWay(comm::World& group, const Tensor& x, std::vector<Runs> runs, int64_t least_bytes,
                  bool is_beside);
   int64_t num_pieces() const { return pieces_.count; }

@@ -8,11 +8,11 @@
 //   zinc.resident_memory                            weights that stay gathered through a step
 //   zero_optimization.stage3_max_live_parameters    and within a micro-batch
 //
-// An "auto" becomes the most that fits, by plans (plan/plan.h): so what a run reserves,
-// segments of its allocators included, stays within the limit. One key is filled after the other,
-// in the order above; where step times can be modelled, in that order of the open keys with which
-// the step is shortest. The result is plain numbers, which all ranks share; no bit of a result
-// depends on them.
+// An "auto" becomes the most that fits, by plans (plan/plan.h): so the bytes that a run reserves,
+// segments of its allocators included, stay within the limit. One key is filled after the other, in
+// the order above; where step times can be modelled, in that order of the open keys with which the
+// step is shortest. The result is plain numbers, which all ranks share; no bit of a result depends
+// on them.
 #pragma once
 
 #include <cstdint>

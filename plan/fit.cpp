@@ -73,7 +73,7 @@ constexpr int kMostNearest = 32;    // candidates with which a search for the sm
 // Bytes per element, more than any device's update moves.
 constexpr double kUpdateBytes = 64.0;
 
-// Swap space is handed out of what is reserved once: the two are one.
+// Swap space is handed out from space that is reserved once, so the two are one.
 int64_t reserved_of(const MemoryReport& peaks, Tier tier) {
   return std::max(peaks.reserved[static_cast<size_t>(tier)].peak, peaks.at(tier).peak);
 }
@@ -466,7 +466,7 @@ bool Search::saves_less(const FitCandidate& c, const FitCandidate& large) const 
                      large.micro_batch <= c.micro_batch &&
                      (large.accumulation > 1) == (c.accumulation > 1) && large.stage >= c.stage;
   if (!alike) return false;
-  // Shards and what is gathered of them may be more than whole weights.
+  // Shards and the groups gathered from them may be more than whole weights.
   const bool has_shards = large.stage == kLastStage && large.at(Saving::weights) == 0;
   if (has_shards && c.stage < kLastStage) return false;
   const int mine = c.at(Saving::recompute);
@@ -820,7 +820,7 @@ FittedConfig Search::describe_answer(const FitCandidate& candidate) {
   return answer;
 }
 
-// Each saving of the answer, and what it would be without it.
+// Each saving of the answer, and the answer without it.
 std::vector<std::string> Search::reasons(const FitCandidate& candidate) {
   std::vector<std::pair<std::string, FitCandidate>> without;
   for (int s = 0; s < kNumSavings; ++s) {

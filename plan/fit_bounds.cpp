@@ -38,7 +38,7 @@ namespace {
 constexpr double kSurely = 0.98;  // of a pass: stages write gradients in different ways
 constexpr double kForward = 0.2;  // of a pass, whose backward may compute forward again
 
-// The same model with so many blocks; nullopt: its family has no one number of them.
+// The same model with `blocks` blocks; nullopt: its family has no single number of blocks.
 std::optional<hub::ModelConfigFile> with_blocks(const hub::ModelConfigFile& model, int64_t blocks) {
   const hub::Family& family = model.config.family();
   files::json::Object object;

@@ -341,7 +341,7 @@ void FitSpace::make_levels(int64_t num_blocks) {
                       tile(64, int64_t{1} << 22))});
 }
 
-// Extents that divide the world, from 1; or what the file says.
+// The extents that divide the world, from 1; or the file's own.
 std::vector<comm::Mesh> FitSpace::make_meshes() const {
   const auto extents = [&](const char* path, int most) {
     std::vector<int> found;
@@ -450,8 +450,8 @@ std::vector<FitCandidate> FitSpace::in_other_orders(const FitCandidate& c) const
   return found;
 }
 
-// The error is that of the file as it was written, for the sake of its lines, where that is wrong
-// by itself.
+// If the file itself is wrong, the error is that of the file as it was written, so that its lines
+// are right.
 void FitSpace::check_some_candidate() const {
   std::string problem = str("no stage, order and micro-batch agree with ", options_.config_name);
   for (const FitCandidate& root : roots_) {

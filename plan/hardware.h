@@ -73,8 +73,8 @@ struct Hardware {
   std::optional<HostRates> host;  // for the times of offload on a GPU
 };
 
-// Throws DataError, which names the place, the key and what it must be; IoError where there is no
-// such file.
+// Throws DataError, which names the place, the key and the values that it may have; IoError if
+// there is no such file.
 Hardware read_hardware(const std::string& path);
 Hardware parse_hardware(const files::json::Value& root);
 std::string json_of(const Hardware& hardware);

@@ -92,7 +92,7 @@ class Watch final : public train::TrainerObserver {
   Watch(comm::PhantomLedger& ledger, WorkLog& log, const PlanOptions& options)
       : ledger_(ledger), log_(log), options_(options) {}
 
-  // Null: nobody wants the program.
+  // Null: the program is not wanted.
   void follow(ProgramWatch* program) { program_ = program; }
 
   void on_peak(Tier tier, const MemoryReport& report) {
@@ -108,7 +108,7 @@ class Watch final : public train::TrainerObserver {
     context_ = &engine.world().context();
     ledger_.clear();
   }
-  // Ahead of every micro-batch, of so many samples.
+  // Called ahead of every micro-batch, with the number of its samples.
   void on_sample(int64_t micro_batch) {
     if (steps_ != 1) return;
     const MemoryReport report = context_->allocator().report();
@@ -282,7 +282,7 @@ std::optional<RankSpeed> speed_of(const WorkLog& log, const PlanOptions& options
   return std::nullopt;
 }
 
-// The second of the log's two steps, as `moments` have it, and with what it swaps.
+// The second of the log's two steps, from `moments`, with its swap traffic.
 StepTime time_of(const WorkLog& log, const std::vector<PlayedMoment>& moments,
                  const RankSpeed& speed, const PlanOptions& options,
                  const offload::SwapTraffic& swap) {
@@ -326,8 +326,8 @@ TimedStep time_step(const WorkLog& log, const RankSpeed& speed, const PlanOption
   return timed;
 }
 
-// The same step without one of the micro-batches in its middle: the last but one does what the one
-// before it does. Empty where it does not.
+// The same step without one of its middle micro-batches: the last but one does the same work as the
+// one before it. Empty if it does not.
 std::optional<StepFigures> shorter_step(const WorkLog& log, const std::optional<RankSpeed>& speed,
                                         const PlanOptions& options,
                                         const std::vector<MicroBatchStart>& starts,
@@ -346,8 +346,8 @@ std::optional<StepFigures> shorter_step(const WorkLog& log, const std::optional<
   return figures;
 }
 
-// The first step, the one that is looked at, a save that may find its update under way still, the
-// step after that, and what a run ends with.
+// The first step, the measured step, a save that may find its update under way still, the step
+// after that, and the end of a run.
 train::TrainerOptions trainer_options(const PlanOptions& options, const train::Config& config,
                                       const hub::TuningOptions& tuning, int64_t steps,
                                       zero::Engine& engine, train::StateSnapshot& snapshot,

@@ -115,16 +115,16 @@ struct RankPlan {
   offload::SwapTraffic swap;  // of the same step, with the disk
   CopyTraffic copies;         // likewise
   int64_t kernel_flops = 0;   // of the second step: all kernels, recomputation included
-  std::vector<KernelFigures>
-      kernels;                   // of the second step; kernels that take or move most come first
+  // Kernels of the second step; those that take or move most come first.
+  std::vector<KernelFigures> kernels;
   std::optional<StepTime> time;  // of the second step, if the plan was given the hardware
   std::string no_time;           // the reason why there is no time although it was
-  // The first micro-batch of that step, until the next begins, where there are several of them one
-  // after the other.
+  // Seconds of the first micro-batch of the second step, until the next begins, where the step has
+  // several, one after the other.
   std::optional<double> pass_seconds;
   int64_t pass_flops = 0;
-  // That step with one micro-batch less, if the step has four or more, one after the other, and the
-  // middle ones do the same work.
+  // The second step with one micro-batch less, if the step has four or more, one after the other,
+  // and the middle ones do the same work.
   std::optional<StepFigures> shorter;
   // False: PlanOptions::is_enough or hopeless_bytes ended the plan, whose peaks are lower bounds.
   // hopeless_bytes ends it before the second step is over, whose figures are then unknown.

@@ -88,8 +88,8 @@ class Tensor {
 
   // Identity of the storage: two tensors that share memory have the same.
   const void* storage_id() const { return storage_.get(); }
-  // True where this handle is the only one on memory that came from the allocator: then nobody else
-  // sees what is written into it.
+  // True if this handle is the only one on memory that came from the allocator: then no other
+  // tensor sees writes to it.
   bool is_sole_owner() const;
 
  private:

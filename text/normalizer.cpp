@@ -43,7 +43,7 @@ class FunctionStep final : public NormalizerStep {
   bool keeps_first_;
 };
 
-// `change` appends to its first argument what a character becomes.
+// `change` appends the replacement of a character to its first argument.
 template <class Change>
 std::string change_characters(std::string_view text, Change change) {
   std::string out;

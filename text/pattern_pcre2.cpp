@@ -223,7 +223,7 @@ class Pcre2Pattern final : public Pattern {
                            PCRE2_NO_UTF_CHECK | options, data.get(), limits_.get());
       };
       int count = match(0);
-      // Compiled code has a small stack; the interpreter takes what the heap limit allows.
+      // Compiled code has a small stack; the interpreter may take memory up to the heap limit.
       if (count == PCRE2_ERROR_JIT_STACKLIMIT) count = match(PCRE2_NO_JIT);
       if (count == PCRE2_ERROR_NOMATCH) return;
       if (count < 0) {

@@ -43,7 +43,7 @@ bool is_same_folder(const std::string& a, const std::string& b) {
   return fs::weakly_canonical(a, error) == fs::weakly_canonical(b, error) && !error;
 }
 
-// Weights that somebody may want: "final", "step-000100". Not the best so far of a run that was
+// Weights that a user may want: "final", "step-000100". Not the best so far of a run that was
 // killed before its first checkpoint: the same run finds it again.
 bool has_weights(const std::string& out) {
   return files::folder_exists(out + "/final") || !find_checkpoints(out).empty();
@@ -166,8 +166,8 @@ void Run::open() {
   if (!config_.trace.empty() && !is_traced_by_program()) open_trace();
 }
 
-// A run goes on in its own folder; where it has left nothing to go on from, nor anything that
-// somebody may want, a new one takes its place.
+// A run continues in its own folder. If the folder has neither a checkpoint nor weights that a user
+// may want, a new folder takes its place.
 void Run::open_folder() {
   const std::string checkpoints = checkpoints_of(options_.out);
   const bool is_run = RunFolder::is_run(options_.out);

@@ -98,7 +98,7 @@ class Run {
   // <out>/checkpoints/step-N. <out>/best.json has the step and the figure of the best weights. A
   // checkpoint that fails with an IoError is a note to the observer, unless the configuration
   // requires checkpoints; any other failure ends the run. `observer` may be null. A step that
-  // throws NumericsError has changed no weight; last_saved() says what was saved.
+  // throws NumericsError has changed no weight; last_saved() names the saved weights.
   TrainResult train(data::Loader& loader, ValidationSets validation = {},
                     TrainerObserver* observer = nullptr);
   // Closes the trace.

@@ -123,7 +123,7 @@ bool Trainer::is_done() const {
   return result_.steps >= options_.steps || result_.stopped || best_.is_time_to_stop();
 }
 
-// In an epoch that began after samples_before and is over now, or after so many steps.
+// True at the end of an epoch that was under way after samples_before, or every eval_every steps.
 bool Trainer::is_evaluation_due(int64_t samples_before) const {
   if (options_.eval_every > 0 && result_.steps % options_.eval_every == 0) return true;
   const int64_t epoch = loader_.samples_per_epoch();

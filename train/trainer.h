@@ -49,7 +49,7 @@ struct EvaluationResult {
   std::vector<SetLoss> sets;  // in the order of ValidationSets
   double val_loss = 0.0;      // of the set that decides which weights are the best
   std::string metric;         // BestModelOptions
-  double value = 0.0;         // of that metric
+  double value = 0.0;         // of the metric
   bool best = false;          // the best so far
 };
 

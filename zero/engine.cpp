@@ -158,7 +158,8 @@ void require_tied_on_device(nn::Model& model, const parallel::PipelineCut& cut,
 }
 
 // Sets the model's dtype and recomputation, and cuts it for the ranks of a pipeline; null where
-// there is none. Throws ConfigError where the configuration asks for what the model cannot do.
+// there is none. Throws ConfigError if the configuration asks for something that the model cannot
+// do.
 std::unique_ptr<parallel::PipelineCut> prepare_model(nn::Model& model, const EngineConfig& config,
                                                      comm::World& world,
                                                      const ExampleBatch& example) {

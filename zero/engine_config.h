@@ -1,6 +1,6 @@
-// zero/engine_config.h: what the engine is told. Plain data; train/config fills it from a DeepSpeed
-// JSON file, a program may fill it by hand. Counts of elements are elements, counts of bytes are
-// bytes. Defaults are DeepSpeed 0.19's where DeepSpeed has the key.
+// zero/engine_config.h: the configuration of the engine. Plain data; train/config fills it from a
+// DeepSpeed JSON file, a program may fill it by hand. Counts of elements are elements, counts of
+// bytes are bytes. Defaults are DeepSpeed 0.19's where DeepSpeed has the key.
 #pragma once
 
 #include <cstdint>
@@ -142,7 +142,7 @@ struct RecomputeConfig {
   int64_t every_blocks = 0;  // 0: off; n: one saved input per n transformer blocks
   // Another way to say it: as many saved inputs in the whole model, at most; 0: not said.
   int64_t num_checkpoints = 0;
-  // The first so many blocks of the model are recomputed; absent: all.
+  // The number of blocks, from the model's first, that are recomputed; absent: all.
   std::optional<int64_t> most_blocks;
   // Results of norms and activations are made again in backward: autograd/remade.h. Recomputed
   // blocks keep no such results in any case.

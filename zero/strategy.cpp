@@ -54,8 +54,8 @@ Tier tier_of(const OffloadConfig& offload) {
 
 int64_t tile_numel(const EngineConfig& config) {
   constexpr int64_t kDefaultTile = 1'000'000'000;
-  // Two buffers of it lie on the device: large beside what a copy costs to start, small beside a
-  // model.
+  // Two buffers of this size lie on the device: large beside the cost of starting a copy, small
+  // beside a model.
   constexpr int64_t kDefaultStreamedTile = int64_t{1} << 23;
   if (config.zero.sub_group_size != 0) return config.zero.sub_group_size;
   return config.offload_step == OffloadStep::device ? kDefaultStreamedTile : kDefaultTile;

@@ -1,4 +1,4 @@
-// zinc bench: how fast kernels and training are, beside what the machine can do.
+// zinc bench: the speed of kernels and training, beside the machine's limits.
 #include "apps/bench/bench_command.h"
 
 #include <fmt/format.h>

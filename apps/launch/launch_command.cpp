@@ -57,7 +57,7 @@ std::vector<HostSlots> find_slots(const LaunchArguments& options) {
   return select_slots(parse_hostfile(text, path), options.selection);
 }
 
-// A folder of this job's own for heartbeat files, removed with what is in it.
+// A folder for this job's heartbeat files, removed with its contents.
 class HeartbeatFolder {
  public:
   HeartbeatFolder() {
@@ -150,7 +150,7 @@ int run_job(std::vector<std::string> words) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// One line: what the file says in three.
+// The three lines of a heartbeat file in one line.
 std::string where_it_was(const std::string& folder, int rank) {
   std::string text = comm::read_heartbeat(folder, rank);
   if (text.empty()) return fmt::format("rank {}: left no heartbeat", rank);

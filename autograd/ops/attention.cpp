@@ -108,7 +108,7 @@ class AttentionNode final : public Node {
   const kernels::AttentionDropout& dropout() const { return dropout_; }
 
  private:
-  // The kernel writes all three; what nobody wants lands in memory that goes at once.
+  // The kernel writes all three; an unwanted gradient gets memory that is freed at once.
   static Tensor gradient_of(BackwardPass& pass, int input, const Tensor& like) {
     if (pass.needs(input)) return pass.gradient_memory(input, true);
     return Tensor::empty(like.shape(), like.dtype());

@@ -24,7 +24,7 @@ Tensor gated(const Halves& x) {
   return y;
 }
 
-// The saved tensor's own memory where nobody else sees it.
+// The saved tensor's own memory, if no other handle shares it.
 Tensor memory_like(const Tensor& saved) {
   if (saved.is_sole_owner() && saved.is_contiguous()) return saved;
   return Tensor::empty(saved.shape(), saved.dtype());
@@ -45,7 +45,7 @@ class SwiGluNode final : public Node {
     }
     Tensor gate = pass.take_saved(0);
     Tensor up = pass.take_saved(1);
-    // The kernel writes both; what nobody wants lands in memory that goes at once.
+    // The kernel writes both; an unwanted gradient gets memory that is freed at once.
     Tensor dgate = memory_like(gate);
     Tensor dup = memory_like(up);
     kernels::swiglu_backward({.dy = dy.view(),

@@ -15,7 +15,7 @@ class UnaryNode final : public Node {
   UnaryNode(UnaryOp op, double p, double q) : op_(op), p_(p), q_(q) {}
   std::string_view name() const override { return kernels::name_of(op_); }
 
-  // dx = dy * op'(x), into the memory of dy where nobody else sees it
+  // dx = dy * op'(x), into the memory of dy if no other handle shares it
   void backward(BackwardPass& pass) override {
     Tensor dy = pass.take_gradient(0);
     const Tensor x = pass.take_saved(0);

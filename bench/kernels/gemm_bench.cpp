@@ -192,7 +192,7 @@ void add_kernels(Registry& registry, const Entry& gemm, const BenchedProduct& p,
   }
 }
 
-// A matrix as codes, and what they stand for.
+// A matrix as codes, and the values of the codes.
 struct Encoded {
   Array codes, scale, values;
   Encoded(int64_t rows, int64_t cols, Fp8 fp8, uint64_t seed, StreamRef stream)

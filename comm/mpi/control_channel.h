@@ -40,9 +40,9 @@ class ControlChannel final : public Lifeline {
 
   // The next calls are made by the communication thread alone.
   void open(MPI_Comm world);
-  // Sends what is queued and takes what has come.
+  // Sends queued notes and receives the notes that have come.
   void poll();
-  // poll() until what is queued has left this rank, at most for `limit`.
+  // poll() until all queued notes have left this rank, at most for `limit`.
   void flush(std::chrono::milliseconds limit);
   void close();
 

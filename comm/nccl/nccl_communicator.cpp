@@ -495,7 +495,7 @@ class Nccl final : public Communicator {
     }
   }
 
-  // NCCL writes the dtype of `in` over what is there; the rest is a sum of one array.
+  // NCCL overwrites the output in the dtype of `in`; the rest is a sum of one array.
   void native_reduce_scatter(const std::string& what, const ReduceScatter& args, StreamRef stream) {
     const int64_t n = args.out.numel();
     const int64_t moved = n * size_of(args.in.dtype()) * (size() - 1);

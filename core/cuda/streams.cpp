@@ -214,7 +214,7 @@ void run_recorded_task(void* data) { run_task(*static_cast<const HostTask*>(data
 
 class CudaStream final : public Stream {
  public:
-  // `num_threads`: OpenMP's, of its host tasks; 0: whatever their thread has.
+  // `num_threads`: of the parallel loops in host tasks; 0: those of the thread that runs the task.
   CudaStream(std::shared_ptr<Shared> shared, std::string_view name, int lane, TraceRecorder* trace,
              int num_threads = 0)
       : Stream(StreamKind::cuda, name, lane),

@@ -7,8 +7,8 @@
 // the end. Then the end-of-text token is added, if it is not the last token already, if there is
 // room, and if the format does not end a text itself.
 //
-// Mask says which tokens a model learns. It learns a token from the tokens before it, so the first
-// token of an example is never a target.
+// Mask decides which tokens a model learns. It learns a token from the tokens before it, so the
+// first token of an example is never a target.
 //
 //   prompt_tokens  all but the first n. n is the number of tokens of the prompt encoded alone, with
 //                  what stands before it in the pattern. Tokens that cross the border make this

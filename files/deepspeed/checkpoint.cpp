@@ -348,9 +348,9 @@ void DeepSpeedReader::read_shares() {
 }
 
 // Newer versions name frozen parameters with their shapes and fragments: whole in the one file of
-// stages 1 and 2, a share in each rank's file of stage 3. In the others what the module holds
-// beside trained parameters and buffers is frozen. A universal checkpoint may have them among its
-// own files.
+// stages 1 and 2, a share in each rank's file of stage 3. In older versions every tensor of the
+// module that is neither a trained parameter nor a buffer is frozen. A universal checkpoint may
+// have them among its own files.
 void DeepSpeedReader::read_frozen() {
   std::set<std::string_view> wanted;
   if (const auto shapes = given(model(), "frozen_param_shapes")) {

@@ -45,7 +45,7 @@ class DeepSpeedCheckpoint {
  public:
   // `path`: the folder that was saved into, or one of its tags' folders. `tag`: empty for the one
   // that the file `latest` (or latest_universal) names. Reads headers, no data; a file of each rank
-  // stays open. DataError with file and cure for what is missing, damaged or refused.
+  // stays open. DataError with file and cure if something is missing, damaged or refused.
   static DeepSpeedCheckpoint open(const std::string& path, const std::string& tag = "");
 
   struct Parameter {

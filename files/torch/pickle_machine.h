@@ -1,7 +1,7 @@
 // files/torch/pickle_machine.h: the stack machine behind read_pickle() (files/torch/pickle.h).
 //
-// pickle.cpp has the text, the stack and the opcodes, pickle_calls.cpp what a call of a known name
-// gives: the only place where a name has a meaning.
+// pickle.cpp has the text, the stack and the opcodes. pickle_calls.cpp has the results of calls of
+// known names; no other file gives a name a meaning.
 #pragma once
 
 #include <cstddef>

@@ -5,7 +5,7 @@
 // longer. Values that the pickle mentions several times are shared, so the tree may be a graph, but
 // it has no cycle and at most PickleLimits::max_depth levels (files/torch/pickle.h).
 //
-// Checked accessors throw DataError with file, byte and what was expected:
+// Checked accessors throw DataError with file, byte and the expected kind:
 //   model.pt: archive/data.pkl: byte 90: expected an integer, found a string
 #pragma once
 

@@ -37,7 +37,7 @@ class ZipArchive {
   // A directory of more bytes is a DataError: 64 MiB hold the names of half a million tensors.
   static constexpr int64_t kMaxDirectoryBytes = int64_t{64} << 20;
 
-  // Reads the directory alone. DataError with the byte and what is wrong there.
+  // Reads the directory alone. DataError with the byte and the error there.
   explicit ZipArchive(InputFile file);
 
   const std::string& path() const { return file_.path(); }

@@ -32,8 +32,8 @@ struct ScoreBlock {
   int64_t probabilities_stride = 0;  // elements
 };
 
-// Online softmax: updates the running maximum and sum of each row and says by what the output so
-// far has to be multiplied.
+// Online softmax: updates the running maximum and sum of each row; `correction` receives the factor
+// for the output so far.
 void softmax_block(const ScoreBlock& block, float* max, float* sum, float* correction);
 
 struct ScoreGradients {

@@ -1,5 +1,4 @@
-// kernels/cpu/bf16_parts.h: what a block product of bf16 computes of a block, a part along k after
-// the other.
+// kernels/cpu/bf16_parts.h: the parts along k in which a bf16 block product computes a block.
 #pragma once
 
 #include <algorithm>

@@ -62,7 +62,7 @@ class BlockProduct {
   // Bytes of scratch that one running call needs, aligned to 64.
   virtual int64_t scratch_bytes() const = 0;
   // Thread-safe. `same_b`: the last product that ran on this scratch had the same b, n and k, and
-  // differed from this one in a and m at most; what was copied of b there may be used again.
+  // differed from this one in a and m at most; the copy of b there may be used again.
   virtual void run(const void* a, const void* b, float* c, std::byte* scratch,
                    bool same_b) const = 0;
   void run(const void* a, const void* b, float* c, std::byte* scratch) const {

@@ -234,8 +234,9 @@ BlockFunction direct_function(const BlockFunctions& functions, const View& out,
   }
 }
 
-// The elements of one thread's turn. Whole vectors of a row go to the direct function; what is
-// left, and what has none, is gathered into blocks of f32, from as many rows as a block takes.
+// The elements of one thread's turn. Whole vectors of a row go to the direct function. The rest of
+// a row, and rows without a direct function, are gathered into blocks of f32, from as many rows as
+// a block takes.
 class BlockMap {
  public:
   using Walk = RowWalk<kBlockInputs + 1>;

@@ -85,7 +85,7 @@ double allowed_of_scores(const AttentionKey& k) {
 }
 
 // Each side is at most 2 epsilons of the dtype (probabilities and the output are rounded; backward
-// 4: probabilities, their gradients, what a group adds, the result) and the sums of scores
+// 4: probabilities, their gradients, the sums of a group, the result) and the sums of scores
 // (backward twice) away from the exact result, as in the kernels' own test: so they are twice that
 // apart. Every row is compared by itself, so that a single wrong row is found. Its error is
 // relative to its own size or the usual size, whichever is larger, since some queries see no key.

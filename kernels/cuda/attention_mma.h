@@ -1,5 +1,5 @@
-// kernels/cuda/attention_mma.h: what the attention kernels on tensor cores share: tiles of bf16 or
-// f16 rows in shared memory, and the two products of a warp's own rows with a tile.
+// kernels/cuda/attention_mma.h: shared parts of the attention kernels on tensor cores: tiles of
+// bf16 or f16 rows in shared memory, and the two products of a warp's own rows with a tile.
 //
 // A block of 128 threads has a tile of rows of its own, of which each of the four warps owns
 // kRowTiles times 16, and walks over tiles of kCols other rows, which cp.async brings into one of

@@ -1,13 +1,13 @@
 // Flash attention on tensor cores, backward, bf16 and f16 (kernels/attention.h; Dao, 2023,
 // "FlashAttention-2", algorithm 2): scores are computed again, probabilities from lse. Two kernels,
-// neither of which adds to what another block writes, so that every sum has one order, at the price
-// of two products more than one kernel with atomic additions would need: dq, a block per tile of
-// queries of a head, over the keys that they see; dk and dv, a block per tile of keys of a key
+// neither of which adds to the output of another block, so that every sum has one order, at the
+// price of two products more than one kernel with atomic additions would need: dq, a block per tile
+// of queries of a head, over the keys that they see; dk and dv, a block per tile of keys of a key
 // head, over the queries of its heads, with the keys as rows and the queries as columns. Scores,
-// sums and dscores in f32; probabilities and dscores are rounded before they meet a tile. What is 0
-// behind a mask still meets the values there: a NaN reaches all rows of a tile. Bytes moved: q,
-// dout, dq once and k, v once per tile of queries; k, v, dk, dv once and q, dout once per tile of
-// keys.
+// sums and dscores in f32; probabilities and dscores are rounded before they meet a tile.
+// Probabilities of 0 behind a mask still multiply the values there: a NaN reaches all rows of a
+// tile. Bytes moved: q, dout, dq once and k, v once per tile of queries; k, v, dk, dv once and q,
+// dout once per tile of keys.
 #include "kernels/cuda/attention_backward.h"
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_mma.h"

@@ -2,9 +2,9 @@
 // "FlashAttention-2", algorithm 1). A block takes 128 queries of one head (64 from head size 129
 // on), a warp 32 of them, and walks over the keys that one of them sees, 64 at a time (32), with a
 // running maximum and sum per row. Scores, softmax and sums in f32; probabilities are rounded
-// before they meet v. A tile that nobody of a warp sees changes no bit. Values of keys that a query
-// does not see are multiplied by 0: a NaN among the values of a tile reaches all its queries. Bytes
-// moved: q and out once, k and v once per 128 queries of a head.
+// before they meet v. A tile that no query of a warp sees changes no bit. Values of keys that a
+// query does not see are multiplied by 0: a NaN among the values of a tile reaches all its queries.
+// Bytes moved: q and out once, k and v once per 128 queries of a head.
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_mma.h"
 #include "kernels/cuda/attention_softmax.h"

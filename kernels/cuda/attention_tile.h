@@ -1,5 +1,5 @@
-// kernels/cuda/attention_tile.h: what the attention kernels without tensor cores share: tiles of
-// rows in shared memory, in f32.
+// kernels/cuda/attention_tile.h: shared parts of the attention kernels without tensor cores: tiles
+// of rows in shared memory, in f32.
 //
 // A block of 128 threads holds a tile of 32 rows; thread t owns row t / 4 of it and of that row
 // every fourth element from t % 4 on, so that a row lies in one warp.

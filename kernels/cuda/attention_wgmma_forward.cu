@@ -99,7 +99,7 @@ __device__ __forceinline__ void copy_all(const WgmmaForwardArgs<T>& args,
   for (int tile = 0; tile < walk.count; ++tile) {
     const int stage = stage_of(tile);
     const int64_t first = walk.first + int64_t{tile} * kKeys;
-    // A stage's first use waits for nobody: the phase before the first is over.
+    // A stage's first use waits for no reader: the phase before the first is over.
     wait(barriers.keys_read[stage], parity_of(tile) ^ 1u);
     arrive_expecting(barriers.keys[stage], M::kKeyBytes);
     copy_tiles<T, kD>(memory.keys(stage), args.k, barriers.keys[stage], M::kKeyTile, first, g, b);
@@ -203,8 +203,8 @@ __device__ __forceinline__ void attend(const WgmmaForwardArgs<T>& args, const Me
   }
   float scale[1][2];
   softmax.finish(scale, factor, args.lse, shape, b, h, first_row + warp_row);
-  // Nobody multiplies with the queries any more: before its last turn the whole team has waited for
-  // scores.
+  // No warp multiplies with the queries any more: before its last turn the whole team has waited
+  // for scores.
   store_rows<kD, kD, 1>(memory.queries(team) + warp_row * kD, out, scale, args.out, b, h,
                         first_row + warp_row, shape.Tq, shape.D, args.aligned);
 }

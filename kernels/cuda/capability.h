@@ -1,4 +1,4 @@
-// kernels/cuda/capability.h: what the calling thread's GPU can do.
+// kernels/cuda/capability.h: the capabilities of the calling thread's GPU.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kMaxBlockThreads) rows_kernel(RowsArgs<T, U> a
     float lse = 0.0f;
     if (args.lse != nullptr) {
       lse = args.lse[r];
-      // Nobody writes the row before all have read the label's logit.
+      // No thread writes the row before all have read the label's logit.
       if (blockDim.x == kWarp) {
         __syncwarp();
       } else {

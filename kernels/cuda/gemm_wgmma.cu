@@ -1,5 +1,5 @@
-// Matrix products for compute capability 9.0, bf16 and f16, with what follows them in the same pass
-// (kernels/gemm.h; choose_gemm() says where it runs). A block takes tiles of 128 x 128 one after
+// Matrix products for compute capability 9.0, bf16 and f16, with the epilogue in the same pass
+// (kernels/gemm.h; choose_gemm() decides where it runs). A block takes tiles of 128 x 128 one after
 // the other. One thread of the first warpgroup lets TMA bring 128 rows of both operands, 64 deep,
 // into five stages; two warpgroups take turns: while one multiplies (wgmma), the other finishes its
 // tile. Every element is the sum over k in order, in f32, in parts where Note [Split sums] cuts it.
@@ -120,7 +120,7 @@ __device__ __forceinline__ void copy_all(const GemmArgs<T>& args, const Memory<T
     for (int s = 0; s < item.steps; ++s, ++step) {
       const int stage = stage_of(step);
       const int64_t k = int64_t{item.first + s} * kDeep;
-      // A stage's first use waits for nobody: the phase before the first is over.
+      // A stage's first use waits for no reader: the phase before the first is over.
       wait(barriers.read[stage], parity_of(step) ^ 1u);
       arrive_expecting(barriers.filled[stage], Memory<T>::kStageBytes);
       copy_operand<T, kAByRows>(memory.a(stage), args.a, barriers.filled[stage], item.row, k);

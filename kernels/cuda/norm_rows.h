@@ -30,8 +30,8 @@ struct Rows {
 
 inline constexpr int kWarpRowsPerBlock = 8;
 inline constexpr int kMaxBlockThreads = 512;
-inline constexpr int64_t kMaxRowBlocks =
-    132 * 32;  // blocks that a GPU holds of the smallest kind; each loops over more rows
+// Blocks that a GPU holds of the smallest kind; each loops over more rows.
+inline constexpr int64_t kMaxRowBlocks = 132 * 32;
 
 template <class T>
 Rows<const T> rows_of(const ConstView& view) {
@@ -99,7 +99,7 @@ __device__ __forceinline__ float row_reduce(float value, float neutral, Fold fol
 __device__ __forceinline__ float row_sum(float value) { return row_reduce(value, 0.0f, Add{}); }
 
 // The same for several sums, in blocks of blockDim.y groups. All threads of the block call it, with
-// `turn` 0 and 1 in turn: a thread that is late still reads what the other turn left.
+// `turn` 0 and 1 in turn, since a late thread still reads the partial sums of the turn before.
 template <int kCount>
 __device__ __forceinline__ void row_sums(float (&values)[kCount], int turn) {
 #pragma unroll

@@ -1,8 +1,8 @@
 // kernels/cuda/random_counter.h: the part of a random key that lies on the device.
 //
-// Work that is recorded and launched again (a CUDA graph) repeats what a kernel took by value. So a
-// kernel that draws random numbers may be told where key.counter_high lies instead: it is read when
-// the kernel runs.
+// Work that is recorded and launched again (a CUDA graph) repeats the arguments that a kernel took
+// by value. So a kernel that draws random numbers may be told where key.counter_high lies instead:
+// it is read when the kernel runs.
 #pragma once
 
 #include <cstdint>

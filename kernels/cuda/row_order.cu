@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kTile)
   to[pair + (i - run) + (find_key(from, begin, end, key) - begin)] = key;
 }
 
-// Sorted keys and what is added by them.
+// Sorted keys, and the rows that are added by them.
 template <class T, class Target>
 struct Runs {
   static constexpr int kCount = kPack < T >> kPack<Target> ? kPack<T> : kPack<Target>;

@@ -61,7 +61,7 @@ __device__ __forceinline__ void wait_products() {
 #endif
 }
 
-// The compiler may not move what it does with the sums across this.
+// The compiler may not move operations on the sums across this.
 template <int kTiles>
 __device__ __forceinline__ void hold([[maybe_unused]] float (&sum)[kTiles][4]) {
 #if !defined(ZINC_CUDA_EMULATED)

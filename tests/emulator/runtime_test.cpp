@@ -292,7 +292,7 @@ TEST_F(EmulatedRuntime, FailedHostTask_FailsEveryStreamOfTheDevice) {
   EXPECT_FALSE(ran);
 }
 
-// CUDA may run each of them in another thread, which has OpenMP's own number of threads.
+// CUDA may run each host task in another thread, which has the default number of threads.
 TEST_F(EmulatedRuntime, HostTasks_BringTheirNumberOfThreads) {
   const int before = num_parallel_threads();
   const auto streams = make_cuda_streams(kGpu);

@@ -1,6 +1,6 @@
 // text/unicode/unicode.h: the characters of UTF-8 text and their kinds.
 //
-// Text is well-formed UTF-8 throughout (files/utf8.h repairs what is not).
+// Text is well-formed UTF-8 throughout (files/utf8.h repairs other text).
 #pragma once
 
 #include <cstddef>

@@ -26,11 +26,11 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder);
 
 // Cleans up what a killed run has left in `folder`: checkpoints that are incomplete or partly
 // deleted. A checkpoint that is whole by all its checksums but lacks its name gets the name.
-// Returns what was done, one line each. For one process, while no other process writes there.
+// Returns the changes, one line each. For one process, while no other process writes there.
 std::vector<std::string> clean_checkpoints(const std::string& folder);
 
 // Renames checkpoints of later steps to "aside-step-<n>", and replaces an older one of that name: a
-// run that continues from an earlier step would take them for its own. Returns what was done, one
+// run that continues from an earlier step would take them for its own. Returns the changes, one
 // line each.
 std::vector<std::string> set_later_aside(const std::string& folder, int64_t step);
 

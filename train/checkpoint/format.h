@@ -32,11 +32,11 @@ inline constexpr int64_t kCheckpointVersion = 1;
 inline constexpr int64_t kBlockNumel = int64_t{1} << 20;  // elements under one checksum
 
 // Note [What a manifest may cost]
-// A manifest is believed once it has been read, so what it may cost is decided before: its bytes,
-// nesting and values (a rank takes about 220 bytes and 4 values, a frozen parameter as many: 9000
-// of both together). The worst that fits is refused in less than 50 ms. An index may have twice the
-// bytes of its state file, whose header has an entry for each part, too.
-// save_checkpoint() writes nothing that is beyond.
+// A manifest is believed once it has been read, so its cost is limited before: its bytes, nesting
+// and values (a rank takes about 220 bytes and 4 values, a frozen parameter as many: 9000 of both
+// together). The worst that fits is refused in less than 50 ms. An index may have twice the bytes
+// of its state file, whose header has an entry for each part, too.
+// save_checkpoint() writes nothing beyond these limits.
 inline constexpr int64_t kMaxManifestBytes = int64_t{2} << 20;
 inline constexpr int64_t kMaxManifestValues = 40'000;
 inline constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;

@@ -279,7 +279,7 @@ void CheckpointSaver::write(Pending& pending,
   pending.index = file.finish();
 }
 
-// Each rank compares what it has with the folder, and makes the checksums of a share; again where
+// Each rank compares its values with the folder, and computes the checksums of a share; again if
 // other parameters are frozen, or values were set by hand since.
 void CheckpointSaver::describe_frozen(const std::string& from) {
   comm::World& world = engine_.world();
@@ -380,7 +380,7 @@ std::string save_checkpoint(zero::Engine& engine, const std::string& folder, con
 Checkpoint open_checkpoint(comm::World& world, const std::string& folder,
                            const OpenCheckpointOptions& options, std::vector<std::string>* notes) {
   const std::string& tag = options.tag;
-  // Rank 0 looks: the others may be slower to see what is new.
+  // Rank 0 looks: other ranks may see a new folder later.
   std::string list;
   together(world, "look for checkpoints", [&] {
     if (!world.is_main()) return;

@@ -41,7 +41,8 @@ bool is_off(const files::json::Value& value) {
 // DeepSpeed reads some blocks through pydantic, which takes "2" for 2 and "true", "yes" or 1 for
 // true: Key::is_read_loosely. All other keys mean what they say.
 //
-// The value that pydantic makes of it; absent where that is the value itself, or none.
+// loosely(): the value that pydantic makes of a JSON value; absent if it is the same value, or
+// none.
 std::optional<files::json::Value> loosely(const Key& key, const files::json::Value& value) {
   constexpr std::array<std::string_view, 6> kTrue = {"true", "1", "yes", "on", "y", "t"};
   constexpr std::array<std::string_view, 6> kFalse = {"false", "0", "no", "off", "n", "f"};

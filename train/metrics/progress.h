@@ -1,4 +1,4 @@
-// train/metrics/progress.h: what a person reads while a run trains. Text only: apps/ prints it.
+// train/metrics/progress.h: the progress of a training run as text for a person. apps/ prints it.
 #pragma once
 
 #include <cstdint>

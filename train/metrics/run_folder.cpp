@@ -158,7 +158,7 @@ RunFolder RunFolder::reopen(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   RunFolder run(path, lock_mark(path, path));
   run.kept_ = true;
-  // Nobody but this run writes here.
+  // Only this run writes here.
   std::error_code ignored;
   for (const files::TemporaryName& left : files::temporaries_in(path)) {
     std::filesystem::remove_all(left.path, ignored);

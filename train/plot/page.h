@@ -11,7 +11,8 @@
 namespace zinc::train {
 
 struct PageOptions {
-  // The page asks itself for new data so often, while somebody writes it anew; 0: never.
+  // Seconds after which the page asks for new data, while the plot is written again and again; 0:
+  // never.
   int reload_seconds = 0;
 };
 

@@ -69,9 +69,9 @@ class RunReader {
   // `run`: a run's folder, or a file of metrics. DataError where there is none.
   explicit RunReader(const std::string& run);
 
-  // Reads what has come since the last call; true if there was something. The last line counts as
-  // soon as it is whole. A file that has become shorter belongs to another run, and is read from
-  // its beginning. DataError with file and line for a damaged line.
+  // Reads the lines that have come since the last call; true if there were any. The last line
+  // counts as soon as it is whole. A file that has become shorter belongs to another run, and is
+  // read from its beginning. DataError with file and line for a damaged line.
   bool read_more();
   const RunSeries& series() const { return series_; }
 

@@ -13,7 +13,7 @@ namespace zinc::zero {
 namespace {
 
 // Goes through the passes of one micro-batch, and the step behind the last one, or through an
-// evaluation, and keeps what is true of each group.
+// evaluation, and tracks the state of each group.
 class Proof {
  public:
   Proof(std::string name, const RewriteInputs& inputs)

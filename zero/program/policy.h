@@ -1,4 +1,4 @@
-// zero/program/policy.h: what a configuration asks of the order of a step.
+// zero/program/policy.h: the settings of a configuration that decide the order of a step.
 #pragma once
 
 #include <cstddef>

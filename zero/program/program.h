@@ -1,13 +1,13 @@
-// zero/program/program.h: what a step gathers, releases, reads, reduces, updates and publishes, and
-// when.
+// zero/program/program.h: the list of a step's gathers, releases, reads, reductions, updates and
+// publishes, and their order.
 //
 // Note [The step program]
 // A program is data. It is recorded once (zero/program/record.h), changed by rewrites
 // (zero/program/rewrite.h), proven (zero/program/check.h), and then run (zero/run/runner.h).
 // Nothing decides over the order of a step while it runs.
 //
-//   record     what the model does: uses and releases of parameters, finished gradients
-//   ops        what the engine does for it, each beside one event of the record
+//   record     the acts of the model: uses and releases of parameters, finished gradients
+//   ops        the acts of the engine, each beside one event of the record
 //
 // A phase is a list of places. A place is one event and its ops: those that go out when the event
 // arrives, ahead of it (`before`), and those that go out right behind it (`after`). The gather of a

@@ -18,7 +18,7 @@
 namespace zinc::zero {
 namespace {
 
-// Writes down what is asked of it.
+// Records the calls that it gets.
 class RecordingSource : public parallel::MetaSource {
  public:
   RecordingSource(const ShardGroups& groups, Context& context, const WorkLog& log)

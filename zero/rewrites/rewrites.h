@@ -43,7 +43,7 @@ Rewrite update_early();
 // publish, or with updates_in_order all groups are updated in the step.
 Rewrite update_late();
 
-// The plainest program of sharded parameters: nothing is gathered while nobody uses it.
+// The plainest program of sharded parameters: a group is gathered only while it is used.
 Rewrite gather_and_release();
 
 // Makes groups resident: gathered at their first use in the first micro-batch of a step, given back

@@ -69,7 +69,7 @@ class RecordedPasses {
     GradientProgress progress;
   };
 
-  // Runs or records the passes; what they take and give back is kept.
+  // Runs or records the passes; memory that they take and give back is kept.
   Recorded record(const Passes& passes);
   Tensor run_first(const nn::Batch& batch, const Passes& passes);
   void require_same_draws() const;

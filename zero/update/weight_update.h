@@ -1,6 +1,5 @@
 // zero/update/weight_update.h: the update of the weights, from its begin to the new weights of the
-// last group on all ranks. When a group is updated, published and joined is what the step program
-// says.
+// last group on all ranks. The step program decides when a group is updated, published and joined.
 //
 //   within the step      begin(), update(), publish() and join() of all groups, end_step()
 //   during backward      begin() and update() in backward, the rest in the step

@@ -61,9 +61,9 @@ class EngineValues {
   // Gives the model its values, whole, and takes them from the engine. Collective. If it throws,
   // nothing has changed.
   void release_to_model();
-  // The engine ends: what the parameters hold is what Engine's constructor says. A parameter whose
-  // values are gone throws when it is used, with its name and the reason. An update beside the next
-  // forward pass is ended first, which is collective; not if an exception ends the engine.
+  // The engine ends: the parameters get the values that Engine's constructor promises. A parameter
+  // whose values are gone throws when it is used, with its name and the reason. An update beside
+  // the next forward pass is ended first, which is collective; not if an exception ends the engine.
   void leave() noexcept;
 
   // Mixed values would train on without a word. Throws InvalidArgument.
