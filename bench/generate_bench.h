@@ -26,7 +26,7 @@ struct WrittenTexts {
   int64_t batch = 0;
   Samples prefill_seconds{};  // up to the first token, of each round
   Samples decode_seconds{};   // the others
-  // From the medians:
+  // The following are computed from the medians.
   double prefill_tokens_per_second = 0.0;
   double decode_tokens_per_second = 0.0;  // of all texts together
   // Bytes of weights that decoding reads per second, and their ratio to the stream probe's bytes.

@@ -22,8 +22,8 @@ namespace {
 
 constexpr int64_t kMaxInstances = 16;
 constexpr double kMaxInstanceBytes = 4e9;  // of all instances together
-// On a GPU a sample has enough runs to last this long: the time between events is then longer than
-// their resolution, and launches hide behind runs.
+// On a GPU a sample has enough runs to last this long, so that it is far longer than the resolution
+// of events, and launches are hidden behind the runs before.
 constexpr double kDeviceSampleSeconds = 5e-4;
 constexpr int kMaxRunsPerSample = 64;
 

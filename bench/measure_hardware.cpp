@@ -176,7 +176,7 @@ plan::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFig
   };
   const plan::HostRates host = measure_host_rates(
       context, {.bytes = (int64_t{256} << 20) / options.shrink, .seconds = options.seconds / 10.0});
-  // In the order of `figures` below.
+  // Rates of this rank, in the order of `figures` below.
   std::array<double, 13> mine{rate_of(ceilings, "stream read 1 write 0 update 0"),
                               rate_of(ceilings, "stream read 0 write 1 update 0"),
                               library(DType::f32),
@@ -195,7 +195,7 @@ plan::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFig
   std::array<double, 13> figures{};
   for (size_t i = 0; i < all.size(); ++i) figures[i % figures.size()] += all[i];
   const double ranks = world.size();
-  // On a GPU, the figures of one GPU, and of one rank's link, not of all together.
+  // With GPUs, the figures are those of one GPU and of one rank's link, not of all together.
   for (size_t i = 0; i < 9; ++i) figures[i] /= on_gpu ? ranks : 1.0;
   const auto threads = static_cast<int>(figures[9]);
   return {.name = str(options.name, ", ", threads, on_gpu ? " threads of its host" : " threads"),

@@ -134,7 +134,7 @@ class ShuffledExecutor::Graph {
     }
   }
 
-  // For every lane the last id that has to run before `outcome` is done; 0: none.
+  // For every lane, the last id that has to run before `outcome` is done; 0: none.
   std::vector<uint64_t> needed_for(const Outcome& outcome) const {
     std::vector<uint64_t> bounds(lanes_.size(), 0);
     std::vector<const Outcome*> open{&outcome};

@@ -93,8 +93,8 @@ std::vector<int64_t> micro_batch_samples(const Dataset& dataset, const LoaderOpt
   if (!options.group_by_length || (first + B - 1) / all != epoch) {
     return samples_between(all, options, first, last);
   }
-  // In the epoch: its first whole micro-batch, the number of micro-batches, and the index of this
-  // one.
+  // Within the epoch: its first whole micro-batch, the number of micro-batches, and the index of
+  // the present one.
   const int64_t begin = epoch * all + (first - epoch * all) % B;
   const int64_t micro_batches = ((epoch + 1) * all - begin) / B;
   const int64_t index = (first - begin) / B;

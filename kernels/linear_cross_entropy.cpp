@@ -109,7 +109,7 @@ Block allocate(int64_t bytes, StreamRef stream) {
 }
 
 // Sums over chunks of a gradient that is handed out in 16 bits: in f32, rounded once at the end.
-// With one chunk, or a target that is as wide as the sums, the target itself.
+// With one chunk, or a target that is as wide as the sums, the sum is made in the target.
 class ChunkSum {
  public:
   ChunkSum(const Head& head, const View& target, StreamRef stream)
@@ -171,7 +171,7 @@ void run_chunks(const Head& head, StreamRef stream) {
     const ConstView hidden = head.hidden.narrow(0, begin, count);
     const View logits(logits_block.data(), logits_dtype, {count, head.classes()}, {stride, 1},
                       device, Tier::device);
-    // In the memory of the logits, row for row.
+    // Gradients overwrite the logits, row for row.
     const View dlogits(logits_block.data(), head.dtype(), {count, head.classes()},
                        {narrow_stride, 1}, device, Tier::device);
     gemm({.a = hidden, .b = head.weight, .bias = head.bias, .c = logits, .transpose_b = true},

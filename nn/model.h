@@ -38,8 +38,7 @@ class Model : public Module {
   // override it for a model that reads other tensors.
   virtual Batch example(int64_t sequences, int64_t positions) const;
 
-  // --- facts about the model, if they apply
-  // As in Hugging Face's config.json.
+  // The field "model_type" of Hugging Face's config.json.
   virtual std::string_view model_type() const { return "model"; }
   virtual int64_t vocab_size() const { return 0; }    // token ids lie below; 0: takes no tokens
   virtual int64_t max_sequence() const { return 0; }  // longest T; 0: the model has no limit

@@ -11,7 +11,7 @@
 namespace zinc::offload {
 namespace {
 
-// In a row and without progress: with the pauses about two seconds.
+// Refusals in a row, without progress, before a request fails: with the pauses about two seconds.
 constexpr int kMostRefusals = 12;
 constexpr std::chrono::milliseconds kLongestPause{200};
 constexpr std::chrono::milliseconds kReapSlice{200};

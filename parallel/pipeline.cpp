@@ -300,7 +300,7 @@ class PipelineProof {
     }
   }
 
-  // Whether `work` is done for the micro-batch and the part of `of`.
+  // Whether `work` is done for the micro-batch and the model part of `of`.
   bool& is_done(size_t rank, PipelineWork work, const PipelineOp& of) {
     return ranks_[rank].done[static_cast<size_t>(of.part * micro_batches_ + of.micro_batch)]
                             [static_cast<size_t>(work)];

@@ -48,7 +48,7 @@ std::vector<StageTensor> look_of(const nn::TensorList& tensors) {
   return looks;
 }
 
-// On the current context's device, without values.
+// A batch of the same shapes on the current context's device, without values.
 nn::Batch empty_like(const nn::Batch& batch) {
   nn::Batch empty = batch;
   for (const auto& [name, tensor] : batch.tensors) {

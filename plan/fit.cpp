@@ -172,10 +172,10 @@ class Search {
   }
 
   FitResult run();
-  // How far a plan runs: to the end; if it does not fit, until the time of its step is known; or
-  // until it is known not to fit; or that without a score.
+  // How far a plan runs: to the end; if it does not fit, until the time of its step is known; until
+  // it is known not to fit; or the same without a score.
   enum class Extent : uint8_t { whole, until_timed, until_full, bytes_until_full };
-  // In a pipeline only for `pipe_ranks`; empty: all.
+  // The plan of a candidate; in a pipeline only of the ranks `pipe_ranks` (empty: all).
   Outcome plan(const files::json::Value& file, Extent extent = Extent::whole,
                const std::vector<int>& pipe_ranks = {}) const;
   const FitSpace& space() const { return space_; }

@@ -70,7 +70,7 @@ struct FittedConfig {
   std::vector<std::string> why;  // for the first answer: the purpose of each saving
 };
 
-// Where nothing fits: the nearest candidate.
+// The nearest candidate, where no candidate fits.
 struct FitShortfall {
   std::string words;
   std::array<int64_t, kNumTiers> reserved{};

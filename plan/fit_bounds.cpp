@@ -92,7 +92,8 @@ FitBounds::FitBounds(const hub::ModelConfigFile& model, const FitSpace& space,
                      const PlanOptions& options, int threads)
     : model_(model), space_(space), options_(options), threads_(threads) {}
 
-// On the ranks of one model without a pipeline and alone: nothing is sharded.
+// Plans on the tensor and sequence ranks of one model, without pipeline and ZeRO ranks: nothing is
+// sharded.
 Plan FitBounds::plan_of(const FitCandidate& c, int64_t blocks) const {
   train::Config config = space_.config_of(c);
   zero::EngineConfig& engine = config.engine;

@@ -287,7 +287,7 @@ std::unique_ptr<Tokenizer> load_json(const std::string& path) {
   const std::optional<std::string> end = settings.token("eos_token");
   const std::optional<std::string> mask = settings.token("mask_token");
   std::unique_ptr<JsonTokenizer> tokenizer = JsonTokenizer::parse(read_json(path), path, end, mask);
-  // Where no file names the token: the names that families use.
+  // If no file names the token, it is looked up by the names that model families use.
   const auto named = [&](const std::optional<std::string>& said,
                          std::initializer_list<const char*> names) {
     if (said) return said;

@@ -108,7 +108,7 @@ std::string best_json(const BestSoFar& best) {
   return files::json::write(object) + '\n';
 }
 
-// Whether <out>/best holds the weights of that step.
+// Whether <out>/best holds the weights of step `step`.
 bool has_best(const std::string& out, int64_t step) {
   return files::folder_exists(str(out, '/', kBest)) && files::file_exists(out + "/best.json") &&
          files::json::parse_file(out + "/best.json").at("step").as_int64() == step;

@@ -131,9 +131,9 @@ std::unique_ptr<WeightUpdate> make_update(const EngineConfig& config, const Stor
                                         options);
 }
 
-// Whether updates run beside passes: the host computes them, and no phase waits for the one before.
-// With a ratio below 1, tiles of parameters on NVMe are updated in two places, and only within the
-// step: Note [Split states].
+// Whether updates run beside passes: the host computes them, and no phase waits for the phase
+// before. With a ratio below 1, tiles of parameters on NVMe are updated in two places, and only
+// within the step: Note [Split states].
 bool updates_beside_passes(const EngineConfig& config, Device device, bool dynamic_model) {
   if (dynamic_model || config.wall_clock_breakdown) return false;
   const OffloadConfig& states = config.zero.offload_optimizer;
@@ -185,7 +185,7 @@ StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, 
       // A dynamic model gathers in backward; only this keeps the ranks' collectives in one order.
       .reduces_after_backward = (dynamic_model && zero.stage == 3) || config.cuda_graph,
       .losses_in_backward = config.batches_together() > 1};
-  // With several parts, no first forward pass has all groups.
+  // With several parts in a stage (interleave), no first forward pass has all groups.
   if (config.pipeline.interleave == 1 && updates_beside_passes(config, device, dynamic_model)) {
     policy.update = config.pipeline.ranks == 1 && may_update_during_backward(config, groups)
                         ? UpdateTime::during_backward

@@ -59,8 +59,8 @@ struct Codes {
   Tensor scale;
 };
 
-// In the forms that products ask for; one form where the device makes do with it. `scale`: of an
-// earlier call for the same matrix.
+// Encodes the matrix in the forms that products need, or in one form if the device's products need
+// no other. `scale`: from an earlier call for the same matrix.
 Codes encode(const ConstView& matrix, Fp8 format, bool plain, bool transposed,
              const Tensor& scale = {}) {
   const int64_t rows = matrix.dim(0), cols = matrix.dim(1);
@@ -119,7 +119,7 @@ class LinearNode final : public Node {
     options_.in_rows = {};
     options_.addend = {};
   }
-  // In 8 bits: the scales of x, if it has one, and of the weight; whether codes of x are saved.
+  // For 8 bits: the scales of x, if it has one, and of the weight; whether codes of x are saved.
   void set_scales(const Tensor& x, const Tensor& weight, bool saves_codes) {
     x_scale_ = x;
     weight_scale_ = weight;
@@ -150,7 +150,7 @@ class LinearNode final : public Node {
     }
     if (needs_weights(pass)) pass.prepare_saved(0);
     // Where gradients of weights wait for ranks, dx is made first, so that the ranks get it early.
-    // Where rows of dz are still under way, dx is made from the rows that have come.
+    // If rows of dz are still under way, dx is made from the rows that have come.
     const bool is_under_way = rows.num_parts > 0;
     const bool begins_with_input = pass.hides_weights() || is_under_way;
     const auto codes_of_dz = [&](bool plain, bool transposed) {
@@ -226,7 +226,7 @@ class LinearNode final : public Node {
     }
   }
 
-  // In the form for weights.
+  // Codes of x in the form that the product for the weight's gradient reads.
   Codes take_codes_of_x(BackwardPass& pass) {
     const Tensor saved = pass.take_saved(0);
     if (!saves_codes_) {
@@ -344,7 +344,7 @@ class LinearNode final : public Node {
           .c = cut},
          options.slices.get());
   }
-  // In 8 bits.
+  // The weight's gradient from operands in 8 bits.
   static void weight_backward(const LinearOptions& options, const Codes& x, const Codes& dz,
                               const GradientTarget& dw) {
     const bool out_in = options.layout == WeightLayout::out_in;

@@ -160,7 +160,7 @@ Instance make_chosen(const BenchedProduct& p, DType dtype, const kernels::GemmCh
       slot.proposal = before.proposal;
     };
   };
-  // Not of the instance: it may add to c.
+  // The trial run is another instance's: a run may add to c.
   const int64_t runs = slot.num_runs;
   by_choice(make_instance(p, dtype, context).run)();
   context.compute()->synchronize();

@@ -75,7 +75,7 @@ class WirePieces {
   std::vector<Piece> pieces_;  // by index in requests_
   std::vector<int> completed_;
   std::vector<MPI_Status> statuses_;
-  // Where the next piece begins: by batch, then message.
+  // By batch, then message: the place where the next piece begins.
   std::map<const WireBatch*, std::vector<int64_t>> next_begin_;
   std::deque<std::shared_ptr<WireBatch>> waiting_natives_;
   std::map<MPI_Comm, uint64_t> next_native_;

@@ -121,7 +121,7 @@ class CudaEvent final : public Event::State {
     is_recorded_ = recording_ == nullptr;
   }
   const std::shared_ptr<const Recording>& recording() const { return recording_; }
-  // Not of work that is being recorded and may never run, so that nothing can wait for it.
+  // Throws CudaError for work that is being recorded: it may never run, so nothing can wait for it.
   void require_recorded() const {
     if (!is_recorded_) {
       throw CudaError("work that is being recorded cannot be waited for: it has not run");

@@ -62,7 +62,7 @@ struct ExampleSettings {
   int64_t max_tokens = 0;       // in an example
   bool end_token = true;        // added where there is room
   int64_t vocabulary_size = 0;  // of the model; 0: the tokenizer's
-  // As the model learns: the field "answer" is a text or a class.
+  // The kind of labels that the model learns: the field "answer" is a text or a class.
   LabelsOf labels = LabelsOf::tokens;
   int64_t num_classes = 0;             // for LabelsOf::row
   std::vector<std::string> classes{};  // their names in order; empty: records have only numbers

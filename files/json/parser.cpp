@@ -288,7 +288,7 @@ size_t blank_comments(std::string& text) {
   return std::string::npos;
 }
 
-// In its place a number of the same length, so that places stay.
+// Puts a number of the same length in the place of Infinity, so that offsets in the text stay.
 void replace_infinity(std::string& text) {
   constexpr std::string_view kWord = "Infinity", kNumber = "1e000015";
   static_assert(kWord.size() == kNumber.size());

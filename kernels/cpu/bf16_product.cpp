@@ -38,7 +38,8 @@ struct TileOfSums {
   DType bias_dtype;
 };
 
-// For `Vectors` x 16 columns. kPacked: row_step and pair_step are those of a panel.
+// Computes a tile of kPanelRows rows and `Vectors` x 16 columns. kPacked: row_step and pair_step
+// are those of a panel.
 template <int Vectors, bool kPacked>
 ZINC_BF16_DOT void sum_tile(const TileOfSums& t) {
   constexpr int kRows = static_cast<int>(kPanelRows);

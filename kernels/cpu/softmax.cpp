@@ -79,9 +79,9 @@ class BlockFactors {
 
 // Note [Long rows in turns]
 // A long row's exponentials and their scaling each take about as long as memory takes for the row.
-// So while those of a row are computed, a block at a time, those of the row before are scaled and
-// stored, and take its place in `kept`. Memory reads and writes all the time, and `kept` is all
-// that the second-level cache has to hold.
+// So the exponentials of a row are computed a block at a time, while those of the row before are
+// scaled and stored; the new ones take their place in `kept`. Memory reads and writes all the time,
+// and `kept` is all that the second-level cache has to hold.
 inline void forward_in_turns(const float* x, float* y, int64_t rows, int64_t n, bool past) {
   // Elements that lie that far ahead are asked for.
   constexpr int64_t kAhead = 4096;

@@ -3,9 +3,10 @@
 // the other. One thread of the first warpgroup lets TMA bring 128 rows of both operands, 64 deep,
 // into five stages; two warpgroups take turns: while one multiplies (wgmma), the other finishes its
 // tile. Every element is the sum over k in order, in f32, in parts where Note [Split sums] cuts it.
-// Where an operand is added up over k, the tiles of the first row, or column, do that on the way.
-// Bytes moved: a once per 128 columns and b once per 128 rows, of which L2 holds what eight rows of
-// tiles share; what the epilogue reads and writes once; 8 bytes for each element of a part.
+// If an operand is summed over k, too, the tiles of the first row, or column, compute these sums on
+// the way. Bytes moved: a once per 128 columns and b once per 128 rows, of which L2 holds what
+// eight rows of tiles share; what the epilogue reads and writes once; 8 bytes for each element of a
+// part.
 #include "core/context.h"
 #include "kernels/cuda/capability.h"
 #include "kernels/cuda/gemm.h"
@@ -169,7 +170,7 @@ __device__ __forceinline__ void add_columns(ColumnSums& sums, const T* operand) 
   }
 }
 
-// Whether the item is the one that adds up its columns or rows.
+// Whether the item's tile also computes the sums of its columns or rows over k.
 __device__ __forceinline__ bool makes_sums(const MatrixProduct& p, const Item& item) {
   return p.sums != nullptr && (p.sums_are_of_a ? item.column : item.row) == 0;
 }

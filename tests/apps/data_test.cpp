@@ -311,7 +311,7 @@ TEST_F(TrainOnRecords, AHeadForClasses_IsNew) {
                  "gives this model a new head, which adapters would leave untrained");
 }
 
-// On with a model of masked tokens, on texts; and what it guesses is evaluated.
+// Trains a model of masked tokens on texts, and evaluates its guesses.
 TEST_F(TrainOnRecords, HiddenTokens_OfTexts) {
   std::string content;
   for (int i = 0; i < 40; ++i)

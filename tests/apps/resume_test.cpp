@@ -170,8 +170,8 @@ class FolderWatch {
     constexpr uint32_t kChanges = IN_CREATE | IN_MOVE | IN_DELETE | IN_MODIFY;
     EXPECT_GE(::inotify_add_watch(fd_.get(), folder.c_str(), kChanges), 0) << folder;
   }
-  // For the next change of a name that has `text` in it, or the end of `process`. A limit of 100
-  // seconds only ends a hang.
+  // Waits for the next change of a name that has `text` in it, or the end of `process`. A limit of
+  // 100 seconds only ends a hang.
   void wait_for(const std::string& text, const CommandProcess& process) {
     const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(100);
     while (process.is_running() && std::chrono::steady_clock::now() < latest) {
@@ -511,8 +511,8 @@ std::string rows_of_training(const std::string& path) {
   return rows;
 }
 
-// In tables, in samples of text, and for TensorBoard, as in metrics.jsonl: nothing twice, nothing
-// missing.
+// Tables, samples of text and TensorBoard's events are complete, as metrics.jsonl is: nothing
+// twice, nothing missing.
 TEST_F(Resume, AfterKills_FiguresOfEveryKindAreThoseOfTheWholeRun) {
   const auto config_of = [&](const std::string& out) {
     return folder_.write(out + ".json", R"({"train_micro_batch_size_per_gpu": 2,

@@ -38,7 +38,7 @@ namespace nccl_cuda_test {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// On a machine with several GPUs too.
+// The test also runs on a machine with several GPUs.
 TEST(GpuNccl, MemoryOfTheDevice_IsGatheredAndSummedInOrder) {
 #if defined(ZINC_CUDA_EMULATED)
   emulator::set_num_devices(3);

@@ -94,7 +94,7 @@ TEST(ShuffledExecutor, AllWaitsPresent_NeverAWrongValue) {
   }
 }
 
-// In every run of 20 seeds, not only in a lucky one.
+// The fault shows in every run of 20 seeds, not only in a lucky one.
 TEST(ShuffledExecutor, MissingWait_ShowsWithinTwentySeeds) {
   for (uint64_t first = 0; first < 400; first += 20) {
     int without_gather = 0;

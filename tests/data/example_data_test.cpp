@@ -409,7 +409,7 @@ TEST_F(ExampleDataTest, End_LeavesShortAndEmptyBatches) {
   }
 }
 
-// Also with few records and many epochs, whether batches end with epochs or not.
+// This holds also with few records and many epochs, whether batches end with epochs or not.
 TEST_F(ExampleDataTest, Epochs_TakeEverySampleOnceAndNoBatchHoldsOneTwice) {
   for (const int64_t count : {12, 13, 48, 50, 301}) {
     const ExampleData data = numbers(count);

@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// For each record: its place without the folder, and its fields.
+// Gives, for each record, its place without the folder, and its fields.
 std::vector<std::string> records_of(const std::string& path) {
   const auto reader = open_records(path);
   std::vector<std::string> records;

@@ -8,7 +8,7 @@
 //   background  communicators do not block, and every few groups ncclGroupEnd leaves the queueing
 //               to the background: an event recorded before ncclCommGetAsyncError says that it is
 //               done comes too early
-// Where the stream captures, a launch of the graph is as an issue at that time.
+// If the stream captures, each launch of the graph counts as an issue at the time of the launch.
 // Two ranks on one GPU are an error of the start, as in NCCL. Sums run from the last rank down.
 #include "tests/emulator/nccl.h"
 

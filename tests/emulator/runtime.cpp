@@ -68,7 +68,7 @@ class RuntimeStream {
     lane_of_capture_ = capture->join();
     origin.joined_.push_back(this);
   }
-  // For an origin: ends the capture of all streams that joined.
+  // Called on the origin: ends the capture of all streams that joined.
   std::shared_ptr<const Capture> end_capture() {
     std::shared_ptr<const Capture> ended = capture_;
     for (RuntimeStream* stream : std::exchange(joined_, {})) stream->capture_ = nullptr;
@@ -92,7 +92,8 @@ struct RuntimeEvent {
   std::shared_ptr<Capture> captured;  // the capture that recorded it instead
   Capture::Mark mark;
   int stream = -1;  // number() of the one that recorded it
-  // For threads other than that of the streams, which cannot make them progress.
+  // The executor of the stream that recorded the event. A thread with another executor cannot make
+  // it progress, and reads `reached` instead.
   const ShuffledExecutor* executor = nullptr;
   std::shared_ptr<std::atomic<bool>> reached;
   bool has_clock = false;

@@ -18,7 +18,7 @@ namespace zinc::emulator {
 namespace warpgroup_test {
 
 using namespace kernels::cuda;
-// Not the emulator's functions of these names.
+// The emulator has functions of the same names; these are kernels/cuda's.
 using kernels::cuda::commit_products;
 using kernels::cuda::dynamic_shared;
 using kernels::cuda::set_registers;

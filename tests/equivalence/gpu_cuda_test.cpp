@@ -132,8 +132,8 @@ class GpuStages : public testing::TestWithParam<int> {  // an index of kCases
 };
 class GpuStagesSlow : public GpuStages {};
 
-// Not all: every stage under the last schedule, which mixes the others, and those on one stage
-// each. Over the cases each schedule meets each stage.
+// all = false: every stage under the last schedule, which mixes the others, and each other schedule
+// on one stage. Over the cases each schedule meets each stage.
 void GpuStages::run_schedules(bool all) {
   const Case c = kCases[GetParam()];
   constexpr int kSteps = 2;

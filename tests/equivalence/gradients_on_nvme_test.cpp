@@ -106,7 +106,7 @@ TEST(GradientsOnNvme, KeptIn16BitsOverMicroBatches_ChangeNoBit) {
   EXPECT_TRUE(run(c, gradients_on_nvme(config, folder), 3) == reference);
 }
 
-// Also while an update that has begun in backward reads them.
+// Gradients can also be read while an update that has begun in backward reads them.
 TEST(GradientsOnNvme, AreGivenBetweenBackwardAndStep) {
   const offload::SwapFolder folder;
   const auto gradients = [&](GradientOffload place) {

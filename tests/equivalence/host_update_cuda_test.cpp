@@ -95,7 +95,7 @@ Seen updates_beside_kernels(bool is_early, std::optional<bool> overlap, const Sc
     Engine engine(model, config, world);
     engine.run_passes(std::vector{make_batch(0)});
     engine.step();
-    // For an update within its step that is its end.
+    // An update within its step ends here.
     world.context().compute()->synchronize();
     if (is_early) {
       world.context().synchronize();

@@ -105,7 +105,7 @@ Outcome run(const Case& c, bool host_decides, const std::string& pattern) {
       }
       EXPECT_EQ(result.outcome,
                 step == 'x' ? zero::StepOutcome::skipped_overflow : zero::StepOutcome::applied);
-      // Not a number where the loss is not.
+      // Loss and norm of a skipped step are no numbers; -1 stands for them.
       const double loss = step == 'x' ? -1.0 : result.loss;
       const double norm = step == 'x' ? -1.0 : result.gradient_norm;
       mine.figures.insert(mine.figures.end(),

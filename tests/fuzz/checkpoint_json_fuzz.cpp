@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   try_as(check_index, text);
   try_as(check_manifest, text);
-  // With the right checksum, so that the rest is read.
+  // The checksum is right here, so that the rest is read.
   constexpr char kDigits[] = "0123456789abcdef";
   const uint32_t crc = zinc::crc32c(std::as_bytes(std::span(text)));
   std::string hex;

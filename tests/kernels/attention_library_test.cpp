@@ -427,8 +427,8 @@ TEST(AttentionLibrary, AMetaDeviceCountsTheWorkspace) {
             kAttentionCheckBytes + 2 * 4 * 256 * 256 * 2 + lse.bytes() + 256);
 }
 
-// On the device, with its own check: a library that computes by our kernels, with another scale
-// where it is wrong.
+// The library's check on the device, with a library that computes by our kernels, and with another
+// scale where it is wrong.
 class AttentionLibraryOnDevice : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -279,7 +279,7 @@ TEST(Attention, Bits_DoNotDependOnSchedules) {
     x.backward(context.stream());
     return std::vector<HostArray>{x.out, x.lse, x.dq, x.dk, x.dv, x.dbias};
   }));
-  // On tensor cores.
+  // The same by tensor cores.
   EXPECT_TRUE(same_for_all_thread_counts([&] {
     Inputs x({"", 1, 40, 140, 2, 1, 16, kCausal | kDocuments}, DType::bf16);
     x.make_documents_of(50);
@@ -289,7 +289,7 @@ TEST(Attention, Bits_DoNotDependOnSchedules) {
   }));
 }
 
-// In the kernels of tensor cores and in those without.
+// Kernels that use tensor cores, and those that do not, read the counter.
 TEST(Attention, CounterOnTheDevice_TakesThePlaceOfTheKeys) {
   if (!runs_on_cuda()) GTEST_SKIP() << "a counter in memory is for a GPU";
   CpuContext context;

@@ -250,7 +250,7 @@ TEST(Embedding, IdOutsideTheTable_IsNamed) {
                       test::test_stream());
                 }),
                 HasSubstr(expected));
-    // On a queue the error comes with the synchronisation.
+    // On a worker stream the error comes with the synchronisation.
     const std::unique_ptr<Stream> worker = make_worker_stream("worker", 1, nullptr, 1);
     embedding_forward({.ids = ids, .table = table, .y = y}, *worker);
     EXPECT_THAT(test::message_of_invalid([&] { worker->synchronize(); }), HasSubstr(expected));

@@ -187,7 +187,8 @@ TEST(StorageFaults, AHungDiskIsNamedAfterTheDeadline) {
             EIO);
 }
 
-// As after a stop of the process: completions that came meanwhile are seen first.
+// The process may have been stopped: completions that came meanwhile are seen before the deadline
+// is checked.
 TEST(StorageFaults, AnAnswerThatCameWhileNobodyWaited_IsNotTooLate) {
   const SwapFolder folder;
   const File file = open_unnamed(folder.path());

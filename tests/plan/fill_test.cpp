@@ -169,7 +169,7 @@ TEST(Fill, ResidentMemory_IsTheMostThatFits) {
     const double time = seconds(model, filled.config);
     EXPECT_LT(time, longest) << share;
     longest = time;
-    // With one group more than the search found, it does not fit.
+    // With one group more than the search kept, the plan does not fit.
     train::Config more = filled.config;
     int64_t smallest = int64_t{1} << 40;
     const auto made = hub::make_model(model);

@@ -678,7 +678,7 @@ TEST(Plan, PassesOverActivations_OfALayer) {
   passes["reduce"] = 9;
   EXPECT_EQ(passes_of_a_layer(gpt2_of, 768), passes);
   const auto llama_of = [](int64_t layers) { return small_llama(256, 1024, layers, 1); };
-  // Likewise the gradients of silu(gate) * up, of 4 x 256 features.
+  // The passes of the gradients of silu(gate) * up, of 4 x 256 features, change in the same way.
   passes = {{"rmsnorm", 4}, {"rotary", 5}, {"swiglu", 12}, {"rmsnorm_backward", 8}};
   EXPECT_EQ(passes_of_a_layer(llama_of, 256, kernels::WgmmaUse::always), passes);
   passes["gemm_epilogue"] = 20;

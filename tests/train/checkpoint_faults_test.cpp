@@ -238,7 +238,7 @@ std::vector<float> weights_of(zero::Engine& engine) {
   return all;
 }
 
-// Whether the engine would train on. It would not after an import that failed half-way.
+// Whether the engine can go on training. After an import that failed half-way it cannot.
 bool trains_on(zero::Engine& engine) {
   try {
     engine.evaluate(zero::test::make_batch(0));

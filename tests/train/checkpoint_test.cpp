@@ -342,7 +342,8 @@ INSTANTIATE_TEST_SUITE_P(
                         .bucket = 900}),
     [](const auto& info) { return info.param.name; });
 
-// From every way of a list to every other: values are the saved ones, to the last bit.
+// Every way of the list reads what every other way wrote: values are the saved ones, to the last
+// bit.
 TEST(Elastic, AnyWorldStageAndTierReadsWhatAnotherWrote) {
   const std::vector<Way> ways = {Way{"a", 1, 0},
                                  Way{"b", 3, 1, DType::bf16},
@@ -727,7 +728,7 @@ TEST_P(Frozen, WeightsAreNamed_AndFoundAgain) {
   const files::ScratchFolder folder;
   const std::string base = folder / "base", checkpoints = folder / "checkpoints";
   const std::string frozen = "transformer.h.1.mlp.c_fc.weight";
-  // In f32, from which the other runs round.
+  // The base is saved in f32; the other runs round from it.
   run({"", 1, 0}, 0, {}, {}, [&](zero::Engine& engine) { hub::save_model(engine, base); });
   run(way, 0, {}, {}, [&](zero::Engine& engine) {
     for (int64_t i = 0; i < kBefore; ++i) step(engine, i, nullptr);

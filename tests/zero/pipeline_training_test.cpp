@@ -508,8 +508,8 @@ TEST(PipelineTraffic, IsTheBoundariesOfTheMicroBatches) {
     EXPECT_EQ(pipe.bytes_sent() - before, neighbours * kMicroBatches * kBoundary);
     const int64_t after = pipe.bytes_sent();
     engine.step();
-    // To each of two others: losses and targets; squares of parameters, and the first that is not
-    // finite.
+    // Each of the two other ranks gets the losses and targets, the squares of the parameters, and
+    // the first that is not finite.
     const auto numbers = kMicroBatches + 1 + static_cast<int64_t>(model->parameters().size()) + 2;
     EXPECT_EQ(pipe.bytes_sent() - after, 2 * numbers * 8);
   });

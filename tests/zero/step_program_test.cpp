@@ -337,7 +337,7 @@ TEST(StepProgramPasses, PrefetchKeepsOrderAndBounds) {
           ahead += recorded.groups()[static_cast<size_t>(due[j].op.group)].gathered_numel();
         }
       }
-      // Or one group alone, if it is larger than the bound.
+      // One group alone may be larger than the bound.
       const int64_t own = recorded.groups()[static_cast<size_t>(due[i].op.group)].gathered_numel();
       if (issued[i].behind) {
         EXPECT_LE(ahead, std::max(most, own));

@@ -211,7 +211,7 @@ TEST(SwappedParameters, AfterMemoryRanOut_TheNextPassHasTheRightValues) {
         swapped_config(folder, overlap), connect,
         [](comm::World& world, Engine& engine, double loss) {
           Context& context = world.context();
-          // From no memory at all to memory for all that a pass takes.
+          // The limit grows from no memory at all to memory for all that a pass takes.
           bool failed = true;
           for (int64_t room = 0; failed; room += 20000) {
             {

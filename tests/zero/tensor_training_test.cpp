@@ -656,7 +656,7 @@ TEST(TensorInputs, InPartsGiveTheSameBitsOnEveryTier) {
 
 class TensorInputsOf : public testing::TestWithParam<Kind> {};
 
-// Also if results of norms and activations are made again.
+// The bits are also the same if results of norms and activations are recomputed.
 TEST_P(TensorInputsOf, InParts_GiveTheSameBits) {
   const auto trained = [](const RecomputeConfig& recompute) {
     return train(GetParam(), {2, 1}, 1, 2, DType::f32,
@@ -732,7 +732,8 @@ TEST(TensorTokensMemory, OfActivationsBetweenLayersIsAPart) {
   };
   const nn::LlamaConfig shape = test::tiny_llama_config();
   const int64_t rows = int64_t{4} * 16, bytes = rows * shape.hidden_size * 4;
-  // For each block: the inputs of both norms, and both results, of which the products keep none.
+  // For each block a rank saves a part of four tensors: the inputs of both norms, and both results,
+  // which the products do not save.
   EXPECT_GE(live_after_forward(false) - live_after_forward(true),
             shape.num_layers * 4 * (bytes - bytes / 4));
 }

@@ -82,7 +82,7 @@ void StateFileWriter::write(const zero::OwnPiece& piece) {
       "checkpoint: the pieces of ", piece.name, " are not blocks in their order");
   const std::span bytes(static_cast<const std::byte*>(values.data()),
                         static_cast<size_t>(values.bytes()));
-  // In slices that stay in a core's cache between checksum and write.
+  // Writes in slices that stay in a core's cache between checksum and write.
   constexpr size_t kSlice = size_t{256} << 10;
   const int64_t offset = part.offset + part.written * size_of(dtype_);
   uint32_t crc = 0;

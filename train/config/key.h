@@ -85,8 +85,7 @@ struct Key {
   bool false_is_absent = false;  // for a number that DeepSpeed's own default gives as false
   bool is_read_loosely = false;  // Note [Values in quotes]
 
-  // --- how the value is found where a file does not give it
-  // Where a Config{} has another value than a file without the key; null: it has the same.
+  // Set where a Config{} has another value than a file without the key; null: the two are equal.
   files::json::Value default_value{};
   std::string default_note{};  // for a default that follows from other keys
   // The flag of the command line that gives the value; null where it is not given.

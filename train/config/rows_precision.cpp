@@ -46,7 +46,7 @@ Setting loss_scale() {
               }};
 }
 
-// With fp16 the check is on, whatever the file says.
+// With fp16 the check for overflow is on, whatever the file says.
 Setting overflow_check() {
   Setting setting = at(&Config::engine, &EngineConfig::precision, &PrecisionConfig::check_overflow);
   setting.set = [](Config& config, const files::json::Value& value) {

@@ -66,8 +66,8 @@ files::FileDescriptor lock_mark(const std::string& folder, const std::string& sh
   return mark;
 }
 
-// Whether a run was killed there before its first step: its mark says so, and there are no files
-// that a step writes.
+// Whether a run was killed in the folder before its first step: its mark says so, and there are no
+// files that a step writes.
 bool has_no_step(const std::string& folder) {
   constexpr int64_t kMostMarkBytes = 64;
   std::error_code ignored;
@@ -158,7 +158,7 @@ RunFolder RunFolder::reopen(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   RunFolder run(path, lock_mark(path, path));
   run.kept_ = true;
-  // Only this run writes here.
+  // Only this run writes here, so temporary files are left over from a run that was killed.
   std::error_code ignored;
   for (const files::TemporaryName& left : files::temporaries_in(path)) {
     std::filesystem::remove_all(left.path, ignored);

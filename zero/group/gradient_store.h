@@ -224,8 +224,8 @@ class GradientStore {
   void gather(const ShardGroup& group);
 
   // Issues the copies of the sums that leave the device, behind the work on the reduce stream.
-  // To host memory: the slices that leave. To swap space: all of the shards. Returns the event
-  // behind the copies.
+  // Host memory gets the slices that leave, swap space all of the shards. Returns the event behind
+  // the copies.
   Event send_off(const ShardGroup& group, GroupState& state);
   Event send_to_swap(const ShardGroup& group);
   SwappedGradients::OnDevice tile_of(const ShardGroup& group);

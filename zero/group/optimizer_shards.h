@@ -19,8 +19,8 @@
 
 namespace zinc::zero {
 
-// Gives values of a slice that this rank owns, from slice.range.begin on. From memory: all values.
-// From swap space: at least one. The view is valid until the next call.
+// Gives values of a slice that this rank owns, from slice.range.begin on. If they are in memory,
+// the view has all of them; from swap space, at least one. The view is valid until the next call.
 using OwnedValues = std::function<ConstView(const Slice& slice)>;
 
 // Trained elements that this rank updates. `tier`: where `weights` and `states` are.

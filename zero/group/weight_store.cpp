@@ -484,7 +484,7 @@ void WeightStore::load_encoded(const ShardGroup& group, const Placement& placeme
     }
     store_model(group, segment, piece, encoded);
     context_.compute()->synchronize();
-    // On a meta device every piece takes as much.
+    // On a meta device all pieces take the same bytes: one is enough.
     if (is_meta) break;
   }
 }
@@ -553,7 +553,7 @@ void WeightStore::load(const ShardGroup& group, const Placement& placement, Rang
         optimizer_.write(group, segment, static_cast<int>(plane), owned, values);
       });
     }
-    // On a meta device every piece takes as much.
+    // On a meta device all pieces take the same bytes: one is enough.
     if (context_.device().meta) return;
   }
 }

@@ -55,7 +55,7 @@ class Proof {
     for (const Place& place : step) go_through(place);
     if (!normed_) fail("the norm is missing");
     if (!decided_) fail("nothing decides over the step");
-    // Otherwise the next passes end it.
+    // With an update beside the next forward pass, that pass publishes the values.
     if (inputs_.policy.update != UpdateTime::beside_forward) require_published();
   }
 

@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kBackward = "backward";
 constexpr const char* kWeights = "weight gradient";
 
-// In a backward pass: ops that need sums of gradients.
+// Whether an op of a backward pass needs sums of gradients.
 bool needs_sums(const Op& op) { return op.kind == OpKind::reduce || op.kind == OpKind::update; }
 
 }  // namespace
@@ -44,7 +44,7 @@ void Runner::begin_evaluation(Follows follows) {
 void Runner::begin_forward(const MicroBatchKind& kind) {
   require_open();
   MicroBatchKind of = kind;
-  // With an update pending this counts as the first pass, also where the passes before it were
+  // While an update is pending this counts as the first pass, also if the passes before it were
   // given up.
   if (parts_.update.is_pending()) of.first = true;
   begin(parts_.program.bodies.at(of).forward, "forward");

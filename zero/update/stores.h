@@ -21,12 +21,12 @@ struct Stores {
   std::unique_ptr<SwappedGradients> swapped_gradients;  // null: they are not in swap space
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<GradientStore> gradients;
-  // By rank: the slices that it updates; one entry where every rank updates everything. See
+  // By rank: the slices that the rank updates; one entry where every rank updates everything. See
   // GradientNorm.
   std::vector<std::vector<Slice>> owned;
   std::unique_ptr<WeightUpdate> update;
 
-  // Since construction began, of states, gradients and parameters together.
+  // Transfers of states, gradients and parameters since construction began.
   offload::SwapTraffic swap_traffic() const {
     offload::SwapTraffic all = weights->swap_traffic();
     if (swapped) all = all + swapped->traffic();

@@ -68,7 +68,7 @@ class SwappedTiles {
 
   std::vector<size_t> tiles_in(const std::vector<int>& order) const;
   StreamRef host() const;
-  // By index in the queue.
+  // The buffer of the tile at this place in the queue.
   Buffer& buffer_of(size_t place) { return buffers_[place % buffers_.size()]; }
   const Tile& tile_at(size_t place) const { return options_.states->tiles()[queue_[place]]; }
   bool is_ready(int group) const;

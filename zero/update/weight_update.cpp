@@ -246,7 +246,8 @@ void WeightUpdate::finish_own() {
       end_tiles();
       weights_.settle_updates();
     }
-    // This rank needs these gradients no more. Groups before next_join_ may already have new ones.
+    // From next_join_ on, gradients are not needed any more. Groups before it may already have new
+    // ones.
     for (size_t place = next_join_; place < options_.order.size(); ++place) {
       gradients_.discard_host(options_.order[place]);
     }

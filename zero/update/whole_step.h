@@ -139,7 +139,7 @@ class WholeStep {
   int64_t consecutive_skips_ = 0;
   std::vector<BatchLoss> coming_;  // see expect()
   bool updating_ = false;
-  // From norm() to end(), where the host decides.
+  // The figures of the step between norm() and end(), where the host decides.
   struct Measured {
     StepResult result;
     double summed_norm = 0.0, divisor = 1.0;

@@ -28,7 +28,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// For which a rank that works is never late.
+// A deadline that a working rank does not miss.
 constexpr milliseconds kShort{1500};
 constexpr milliseconds kLong{60'000};
 
