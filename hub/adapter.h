@@ -26,7 +26,7 @@ inline constexpr std::string_view kAdapterConfigFile = "adapter_config.json";
 
 struct AdapterConfig {
   nn::LoraOptions lora{};
-  // Base_model_name_or_path: the model that it was trained on; for people.
+  // The key "base_model_name_or_path": the model that the adapter was trained on; for people.
   std::string base_model{};
 };
 

@@ -67,7 +67,7 @@ struct FitCandidate {
   int at(Saving saving) const { return level[static_cast<size_t>(saving)]; }
   int& at(Saving saving) { return level[static_cast<size_t>(saving)]; }
   comm::Mesh mesh() const { return {.tensor = tensor, .pipe = pipe, .sequence = sequence}; }
-  // How the ranks of its pipeline work on its micro-batches.
+  // How the ranks of the candidate's pipeline work on its micro-batches.
   parallel::PipelineShape pipeline() const {
     return {.schedule = order.schedule,
             .ranks = pipe,
@@ -103,8 +103,8 @@ class FitSpace {
   // micro-batches and higher stages first. A pipeline has only the first of its orders here: 1F1B,
   // unless the file has another.
   const std::vector<FitCandidate>& roots() const { return roots_; }
-  // The candidate in the other orders of its pipeline, if it has the first one. The others wait
-  // less, do as much work, and keep at least as many activations.
+  // The candidate in the other orders of its pipeline, if it has the first one. The other orders
+  // wait less, do as much work, and keep at least as many activations.
   std::vector<FitCandidate> in_other_orders(const FitCandidate& candidate) const;
   // The candidates with one level more of one kind.
   std::vector<FitCandidate> next(const FitCandidate& candidate) const;
@@ -116,7 +116,7 @@ class FitSpace {
   int64_t blocks_per_segment(int level) const {
     return of(Saving::recompute)[level_at(level)].blocks;
   }
-  // At least so much of the states stays on the device.
+  // The share of the states that stays on the device at this level, at least.
   double states_on_device(int level) const { return of(Saving::states)[level_at(level)].on_device; }
   // The level of recomputing every block, or of none if the file rules that out.
   int every_block_level() const;

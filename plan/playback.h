@@ -83,7 +83,8 @@ struct StepTime {
   double exposed_swap_seconds = 0.0;  // the part of it that lengthens step_seconds
   OffloadTime offload;
   double exposed_offload_seconds = 0.0;  // the part of it that lengthens step_seconds
-  // In a pipeline: for other ranks, while a rank has nothing to do; part of step_seconds.
+  // In a pipeline: the wait for other ranks, while this rank has nothing to do; part of
+  // step_seconds.
   double pipeline_wait_seconds = 0.0;
   // The part of step_seconds that communication adds.
   double exposed_seconds() const {

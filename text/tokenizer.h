@@ -37,11 +37,11 @@ class Tokenizer {
   // Returns well-formed UTF-8: ill-formed parts become U+FFFD. decode(encode(text)) == text for
   // well-formed text and a tokenizer of bytes.
   virtual std::string decode(std::span<const int32_t> tokens) const;
-  // Ends a document, where the tokenizer names such a token.
+  // The token that ends a document; absent where the tokenizer names none.
   virtual std::optional<int32_t> end_of_text() const { return std::nullopt; }
-  // Stands in a text where a token is to be guessed, where the tokenizer names such a token.
+  // The token that stands for one to be guessed; absent where the tokenizer names none.
   virtual std::optional<int32_t> mask_token() const { return std::nullopt; }
-  // A mark and no text, as the begin, the end or the padding of one.
+  // Whether the token is a mark and no text, such as the begin, the end or the padding of a text.
   virtual bool is_special(int32_t token) const {
     static_cast<void>(token);
     return false;

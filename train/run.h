@@ -62,7 +62,7 @@ struct RunOptions {
   bool allow_damaged = false;    // saves weights with NaN or infinities, but not as the best
   std::string frozen_from;       // SaveCheckpointOptions; a continued run reads them there too
   std::string tokenizer_folder;  // its files are saved beside the weights; empty: none
-  // Config.json of a model that zinc knows; may be null.
+  // The config.json of a model that zinc knows; may be null.
   const hub::ModelConfigFile* model = nullptr;
   const std::atomic<bool>* stop = nullptr;  // TrainerOptions
 };

@@ -1,4 +1,5 @@
-// data/examples/field_map.h: which field of a record is what.
+// data/examples/field_map.h: the fields of a record that hold its messages, prompt, answer, text or
+// tokens.
 #pragma once
 
 #include <array>

@@ -7,9 +7,9 @@
 namespace zinc::data {
 
 struct PromptPattern {
-  std::string before{};        // the prompt
-  std::string between = "\n";  // the prompt and the answer
-  std::string behind{};        // the answer
+  std::string before{};        // text before the prompt
+  std::string between = "\n";  // text between the prompt and the answer
+  std::string behind{};        // text behind the answer
 
   friend bool operator==(const PromptPattern&, const PromptPattern&) = default;
 };

@@ -56,7 +56,7 @@ class RecordReader {
   std::string path_;
 };
 
-// A file of named fields: the name is that of JSON or of a table, as in the table above.
+// True if the records of a file with this name have named fields: JSON or a table.
 bool has_field_name(const std::string& path);
 
 // Chooses the reader by the file's name. DataError for a name that the table lacks, and as the
@@ -70,8 +70,8 @@ std::string text_of(const files::json::Value& value);
 // True for null, "", [] and {}.
 bool is_empty(const files::json::Value& value);
 
-// Says `problem` of a record that is the `damaged`th damaged one: a DataError, with --skip-bad as
-// the cure, unless that leaves it out.
+// Reports `problem` of a record, the `damaged`th damaged one. Throws a DataError, with --skip-bad
+// as the cure, unless `skip_bad` leaves the record out.
 void leave_out_damaged(const std::string& problem, int64_t damaged, int64_t skip_bad);
 
 // Opens a file and hands out every record. Where `use` or the record itself throws a DataError, the

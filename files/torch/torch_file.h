@@ -59,7 +59,7 @@ class TorchFile {
   void read_storage(const ZipEntry& storage, int64_t offset, std::span<std::byte> out) const;
 
   std::string path_;
-  // Null for files from before PyTorch 1.6, which have:.
+  // Null for a file from before PyTorch 1.6; such a file has `row_` and `row_storages_` instead.
   std::unique_ptr<const ZipArchive> archive_;
   std::optional<InputFile> row_;
   std::map<std::string, ZipEntry, std::less<>> row_storages_;  // by key

@@ -13,7 +13,7 @@ double accuracy(std::span<const int64_t> references, std::span<const int64_t> pr
 double exact_match(std::span<const std::string> references,
                    std::span<const std::string> predictions);
 
-// Harmonic mean of precision and recall, as scikit-learn defines it; 0 where both are.
+// Harmonic mean of precision and recall, as scikit-learn defines it; 0 where both are 0.
 double f1_binary(std::span<const int64_t> references, std::span<const int64_t> predictions,
                  int64_t positive = 1);
 // F1 over all labels that occur in either. micro: from the sums of their counts. macro: the mean of

@@ -24,10 +24,11 @@
 namespace zinc::train {
 
 struct SaveCheckpointOptions {
-  // Anything; of rank 0. With the rest of the manifest at most 2 MiB and 40,000 values, or the
-  // checkpoint is refused when it has been written (ConfigError): train/checkpoint/format.h.
+  // Any JSON of the client; rank 0's is saved. With the rest of the manifest at most 2 MiB and
+  // 40,000 values, or the checkpoint is refused when it has been written (ConfigError):
+  // train/checkpoint/format.h.
   files::json::Object client_state{};
-  // Files to put beside the states, name and text, such as config.json; of rank 0.
+  // Files to put beside the states, name and text, such as config.json; rank 0's are saved.
   std::vector<std::pair<std::string, std::string>> texts{};
   bool allow_damaged = false;  // weights with NaN or infinities
   // A folder with the weights that the model's frozen parameters have: the checkpoint names it and
@@ -39,7 +40,7 @@ struct SaveCheckpointOptions {
 // values that can be held where they are (zero::OwnPiece::lease).
 class StateSnapshot {
  public:
-  // Instead of a copy.
+  // A value that is held where it is, instead of a copy.
   struct Held {
     zero::Lease lease;
     ConstView values;  // absent: `read` gives them
@@ -70,7 +71,8 @@ class StateSnapshot {
 // checkpoint, it throws its error, and the others throw PeerFailed.
 class CheckpointSaver {
  public:
-  // Through which a state file is written: on the tier pinned_host under the label staging.
+  // The buffers through which a state file is written: on the tier pinned_host under the label
+  // staging.
   static Block take_buffers(Context& context);
 
   // Takes the buffers now, so that an unforeseen checkpoint, as on a signal, has them. `engine`

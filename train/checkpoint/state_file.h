@@ -34,9 +34,9 @@ class StateFileWriter {
                   std::span<const std::string> kinds, DType dtype,
                   std::span<std::byte> memory = {});
 
-  // Pieces as zero::Engine::read_own() hands them out.
+  // Writes a piece as zero::Engine::read_own() hands it out.
   void write(const zero::OwnPiece& piece);
-  // The index.
+  // Writes the index, and returns it.
   StoredFile finish();
 
   int64_t num_written() const { return num_written_; }  // elements

@@ -38,7 +38,7 @@ class EvaluatedModel {
   nn::Model& model() { return *model_; }
   comm::World& world() { return world_; }
 
-  // The summed loss of a batch of this rank's.
+  // The summed loss of a batch of this rank.
   zero::Evaluation evaluate(const nn::Batch& batch);
   // The likeliest class of each row of a batch, by an nn::HasOutputs that has logits [B, classes].
   // NumericsError where logits are no numbers.
@@ -60,8 +60,8 @@ class EvaluatedModel {
 // the end that rank throws its exception, and the others PeerFailed. Collective.
 void for_each_of_rank(comm::World& world, int64_t count,
                       const std::function<void(int64_t item)>& work);
-// One value of each item, on every rank in the order of the items: `mine` are this rank's, in the
-// order of for_each_of_rank(). Collective.
+// Brings one value of each item to every rank, in the order of the items: `mine` are this rank's,
+// in the order of for_each_of_rank(). Collective.
 std::vector<double> gather_items(comm::World& world, int64_t count, std::span<const double> mine);
 // The same of lists of tokens.
 std::vector<std::vector<int32_t>> gather_items(comm::World& world, int64_t count,

@@ -24,11 +24,11 @@ struct Histogram {
 
   // `values`: [n] f32 or f64, in host memory. NaN and infinities are left out.
   void add(const ConstView& values);
-  // The values of another one, too.
+  // Adds the values of another histogram.
   void add(const Histogram& other);
 };
 
-// A double's largest value for the last.
+// The upper end of a bucket; for the last one, the largest double.
 double bucket_end(int bucket);
 
 }  // namespace zinc::train

@@ -27,8 +27,8 @@ struct SetLoss {
 };
 
 struct StepMetrics {
-  // Optimizer steps so far, this one included. 0: of an evaluation before the first step, and
-  // nothing of a step is known.
+  // Optimizer steps so far, this one included. 0: these are figures of an evaluation before the
+  // first step, and nothing of a step is known.
   int64_t step = 0;
   double loss = 0.0;       // mean over the step's targets, all ranks
   double lr = 0.0;         // of the first parameter group, as used in this step

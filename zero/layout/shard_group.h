@@ -174,7 +174,7 @@ class ShardGroup {
   std::vector<Segment> segments_;
 };
 
-// Something of every group, by the group's index.
+// A value for every group, by the group's index.
 template <class T>
 class ByGroup : public std::vector<T> {
  public:

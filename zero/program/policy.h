@@ -47,8 +47,8 @@ struct StepPolicy {
   // True: the losses of a step's micro-batches are made in their backward pass.
   bool losses_in_backward = false;
   UpdateTime update = UpdateTime::in_step;
-  // The next two: beside_forward only. How many groups are published ahead of the group in use.
-  // True: updates may run from the step on, in their order, as disks bring their states.
+  // For beside_forward only: how many groups are published ahead of the group in use; and whether
+  // updates may run from the step on, in their order, as disks bring their states.
   size_t groups_ahead = 0;
   bool updates_in_order = false;
   PipelinePlace pipeline{};

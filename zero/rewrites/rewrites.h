@@ -1,6 +1,6 @@
 // zero/rewrites/rewrites.h: the engine's own rewrites of the step program, one file each.
 //
-//   rewrite                | adds or moves                                     | needs
+//   rewrite             | adds or moves                                     | needs
 //   reduce_gradients    | reduces, where a group's gradients are finished   |
 //   update_weights      | norm, decide, and the update of all groups,       |
 //                       | in the step                                       |

@@ -49,13 +49,13 @@ class StepPasses {
   void run(std::span<const nn::Batch> batches);
   StepResult step();
   // The loss of this rank's part of a batch; in a pipeline, undefined except on the last rank. It
-  // is a separate pass, as below.
+  // is a pass of its own, by evaluate().
   Tensor loss_of(const nn::Batch& batch);
   // Runs `compute` as a pass without a backward pass. `activity`: a string literal.
   void evaluate(const char* activity, Runner::Follows follows,
                 const std::function<void()>& compute);
 
-  // While it lasts, backward passes are not counted: Engine::NoSync.
+  // From here to end_no_sync() backward passes are not counted: Engine::NoSync.
   void begin_no_sync();
   void end_no_sync() noexcept { no_sync_ = false; }
   bool is_between_steps() const { return backwards_ == 0; }
@@ -80,8 +80,8 @@ class StepPasses {
   // message.
   template <class Compute>
   auto named(const Compute& compute) -> decltype(compute());
-  // A pass that is part of the program, with what holds in it, and its time. `of_weights`: it makes
-  // the gradients that a backward pass has left for later.
+  // Run `work` as a pass of the step program, with the settings of training, and measure its time.
+  // `of_weights`: the pass makes the gradients that a backward pass has left for later.
   template <class Work>
   void forward_pass(const MicroBatchKind& kind, const Work& work);
   template <class Work>

@@ -2,8 +2,7 @@
 //
 // Shards are cut into tiles. A tile has one or more planes, one after the other. Optimizer tiles:
 // the master weights, then each optimizer state, which may be narrower. Parameter and gradient
-// tiles: one plane. So a tile
-// moves with one read or one write. Tiles are read and written whole.
+// tiles: one plane. So a tile moves with one read or one write. Tiles are read and written whole.
 #pragma once
 
 #include <cstdint>
@@ -55,9 +54,8 @@ std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communica
 class SwappedShards {
  public:
   // Takes the swap space. Values are zero until they are written. `states`: the planes behind the
-  // first. `label`: under which the bytes
-  // count on the tier nvme; Label::gradients also changes the names in the trace. `groups` must
-  // outlive this. Throws IoError.
+  // first. `label`: the label under which the bytes count on the tier nvme; Label::gradients also
+  // changes the names in the trace. `groups` must outlive this. Throws IoError.
   SwappedShards(const ShardGroups& groups, std::vector<Tile> tiles, const optim::States& states,
                 Label label, Context& context, const offload::SwapSettings& settings);
 

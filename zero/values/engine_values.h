@@ -51,7 +51,8 @@ class EngineValues {
   void write(std::string_view name, const Tensor& values);
   void edit(const std::vector<std::string>& names,
             const std::function<void(EditedParameters&)>& change, int modifier);
-  // Before the step. `divisor`: reduces the gradients, and gives what their sum is divided by.
+  // The gradient of the step's mean loss; call before the step. `divisor` reduces the gradients,
+  // and returns the number that their sum is divided by.
   Tensor gradient(std::string_view name, const std::function<double()>& divisor);
   // Pieces pass through one staging buffer of at most 4 MiB (f64 models: 8 MiB).
   void read_own(Own what, const TakeOwn& take, bool hold);
@@ -76,9 +77,10 @@ class EngineValues {
   bool is_here(const nn::Parameter& parameter) const {
     return parts_.cut == nullptr || parts_.cut->is_here(parameter);
   }
-  // On all ranks, before one of them waits for another.
+  // In a pipeline: throws InvalidArgument for a frozen parameter on all ranks, before one of them
+  // waits for another.
   void require_trained_in_pipeline(const nn::Parameter& parameter) const;
-  // This rank's part of the parameter, on all ranks of a pipeline.
+  // The values of the parameter, or of this rank's slice of it, on all ranks of a pipeline.
   Tensor read_here(const nn::Parameter& parameter, std::optional<std::string_view> state);
   // The values that the rank which speaks for the parameter has, on all ranks of a pipeline.
   Tensor on_all_stages(const nn::Parameter& parameter, const Tensor& values);
