@@ -76,7 +76,7 @@ std::variant<std::string, int> fill_memory(const PlannedRun& run, comm::World& w
     try {
       hardware = find_hardware(run.hardware, device.kind);
     } catch (const Error&) {
-      if (!run.hardware.empty()) throw;  // one that nobody asked for stops no run
+      if (!run.hardware.empty()) throw;  // a file that nobody asked for stops no run
     }
     plan::MemoryFill filled =
         plan::fill_memory(run.model, config,

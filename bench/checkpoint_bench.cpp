@@ -25,7 +25,7 @@ namespace {
 // Steps that are timed beside one write: training comes first, and may keep it long.
 constexpr int64_t kMostBeside = 8;
 
-// Removed with all that is in it.
+// A folder that is removed with all that is in it.
 struct Folder {
   explicit Folder(const std::string& parent) : path(parent + "/zinc-bench-checkpoint") {
     std::filesystem::create_directories(path);

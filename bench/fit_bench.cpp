@@ -22,7 +22,7 @@ namespace zinc::bench {
 namespace {
 
 constexpr int64_t kSeq = 32;
-// Short, so that the time that memory saves is a good part of a step.
+// Sequences are short, so that the time that memory saves is a good part of a step.
 constexpr int64_t kFillSeq = 16;
 constexpr int64_t kSteps = 4;  // of a run; the first one warms up
 

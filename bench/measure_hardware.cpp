@@ -46,7 +46,8 @@ class Lab {
   const int64_t shrink_;
 };
 
-// The best rate over all figures whose name begins so: every shape the same number of times.
+// The rate of all figures together whose names begin with `prefix`, each at its best: every shape
+// counts the same number of times, so it is a harmonic mean.
 double rate_of(const std::vector<CeilingFigure>& ceilings, std::string_view prefix) {
   double time_of_one = 0.0;
   double count = 0.0;
@@ -71,7 +72,7 @@ double gemm_rate(DType dtype, Lab& lab) {
   return static_cast<double>(kernels::cost(args).flops) / time;
 }
 
-// Forward and backward, causal, as GPT-2 has it.
+// The rate of causal attention, forward and backward, in the shape of GPT-2.
 double attention_rate(DType dtype, Lab& lab) {
   const int64_t B = 2, T = lab.size(512), H = lab.size(12), D = 64;
   const auto heads = [&] { return values({B, T, H, D}, dtype); };
@@ -96,7 +97,7 @@ double attention_rate(DType dtype, Lab& lab) {
   return static_cast<double>((kernels::cost(forward) + kernels::cost(backward)).flops) / time;
 }
 
-// A GELU and a layer norm of what fits into caches.
+// The rate of a GELU and a layer norm on arrays that fit into caches.
 double other_rate(Lab& lab) {
   const Tensor x = values({lab.size(256), 768}, DType::f32);
   const Tensor y = values({lab.size(256), 768}, DType::f32);

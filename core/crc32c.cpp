@@ -62,7 +62,7 @@ constexpr uint32_t apply(const BitMatrix& matrix, uint32_t state) {
   return image;
 }
 
-// `first`, then `second`.
+// The map that applies `first`, then `second`.
 constexpr BitMatrix chain(const BitMatrix& first, const BitMatrix& second) {
   BitMatrix both{};
   for (size_t bit = 0; bit < 32; ++bit) both[bit] = apply(second, first[bit]);

@@ -83,8 +83,9 @@ std::string kept_in(const std::string& folder) {
   return str("what was to stand there is complete, and kept as '", folder, "'");
 }
 
-// Old aside, new in; where that fails, old back. Returns where the old folder lies then. A process
-// that is killed between the two leaves both, under names that say of which target they are.
+// Renames the old folder aside and the new one in; if that fails, the old one back. Returns where
+// the old folder lies then. A process that is killed between the two leaves both, under names that
+// say of which target they are.
 std::string replace_in_two_steps(const std::string& fresh, const std::string& target) {
   std::string aside;
   int error = 0;

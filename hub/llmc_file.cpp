@@ -28,7 +28,7 @@ struct LlmcTensor {
   std::string name;
   Shape shape;               // in the model: [in, out] where turned
   bool turned = false;       // the file has [out, in]
-  int64_t padding_rows = 0;  // behind its own
+  int64_t padding_rows = 0;  // behind the tensor's own rows
 };
 
 std::vector<LlmcTensor> llmc_tensors(const nn::Gpt2Config& config, int64_t padded_vocabulary) {

@@ -373,7 +373,7 @@ class PipelineProof {
     return moved;
   }
 
-  // The op of the rank that comes next, if it can take place now.
+  // Does the next op of the rank, if it can take place now.
   bool step(size_t rank) {
     Rank& mine = ranks_[rank];
     if (mine.next == orders_[rank].size()) return false;

@@ -21,7 +21,7 @@ class UseSource final : public MetaSource {
     if (std::ranges::find(used_, &parameter) == used_.end()) used_.push_back(&parameter);
     return MetaSource::acquire(parameter);
   }
-  // Since the last call.
+  // The parameters that were used since the last call.
   std::vector<const autograd::Parameter*> take() { return std::exchange(used_, {}); }
 
  private:

@@ -61,7 +61,7 @@ View chunk_of(const Tensor& of_two, int chunk) {
   return of_two.view().narrow(0, chunk, 1).reshape(Shape{shape[1], shape[2], shape[3]});
 }
 
-// Between [B, 2 n, W] and [2, B, n, W]; converts the dtype.
+// Visits the two chunks of [B, 2 n, W] with their places in [2, B, n, W].
 template <class Visit>
 void for_each_chunk(const Tensor& rows, const Tensor& of_two, const Visit& visit) {
   const int64_t n = of_two.dim(2);
@@ -201,7 +201,7 @@ class RingAttention final : public autograd::Node {
     pass.give(input, std::move(rows));
   }
 
-  // The keys of turn + 1, if there is one.
+  // Passes the keys on, and receives those of turn + 1 in `next`, if there is such a turn.
   comm::Work pass_keys(int turn, const Tensor& keys, Tensor& next) {
     if (turn + 1 == group_.size()) return {};
     next = Tensor::empty(keys.shape(), keys.dtype(), Label::communication);

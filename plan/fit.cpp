@@ -394,7 +394,8 @@ bool has_whole_time(const FitCandidate& c) {
   return c.accumulation <= kPlannedBatches || c.order.vertical;
 }
 
-// Side by side, in an order that no number of threads changes.
+// Plans the candidates side by side. The number of threads does not change the order of the
+// results.
 void Search::plan_all(const std::vector<FitCandidate>& candidates, Extent extent) {
   std::vector<FitCandidate> open;
   for (const FitCandidate& candidate : candidates) {
@@ -573,7 +574,7 @@ std::optional<FitCandidate> Search::corner_of(const Node& node) {
   return corner;
 }
 
-// Without those that save more than another one of their root and are no faster.
+// Adds an answer. Drops answers that save more than another one of their root and are no faster.
 void Search::add_answer(const FitCandidate& candidate) {
   answers_.emplace_back(outcome(candidate).score, candidate);
   std::ranges::sort(answers_);
@@ -696,7 +697,7 @@ void Search::fill_up(size_t answer) {
   }
 }
 
-// Leaves out meshes by which the model cannot be shared.
+// Pushes the roots, without meshes whose ranks cannot share the model.
 void Search::push_roots() {
   std::set<std::pair<int, int>> known;
   std::string problem;
@@ -736,7 +737,7 @@ void Search::reserve_for_all_micro_batches(Outcome& found) const {
   }
 }
 
-// All ranks of the pipelines.
+// Plans the answers on all ranks of their pipelines.
 void Search::plan_answers_whole() {
   std::vector<FitCandidate> candidates;
   for (const auto& [score, candidate] : answers_) candidates.push_back(candidate);

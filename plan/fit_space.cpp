@@ -122,7 +122,7 @@ FitSpace::FitSpace(const hub::ModelConfigFile& model, FitSpaceOptions options)
   check_some_candidate();
 }
 
-// Under the names that count.
+// Reads the keys that the file fixes, under their present names.
 void FitSpace::read_fixed(std::string_view block, const files::json::Object& object) {
   for (const files::json::Member& member : object) {
     std::string path = joined(block, member.key);
@@ -154,7 +154,7 @@ bool FitSpace::allows(std::string_view path, const files::json::Value& value) co
   return value.is_null() ? is_off(*given) : *given == value;
 }
 
-// 1 where the file leaves it open.
+// The extent of an axis that the file fixes; 1 if the file leaves it open.
 int64_t FitSpace::fixed_extent(const char* path) const {
   const files::json::Value* given = fixed(path);
   if (given == nullptr || !given->is_integer()) return 1;
@@ -407,7 +407,8 @@ void FitSpace::make_roots(const comm::Mesh& mesh) {
   }
 }
 
-// GPipe's order keeps more than 1F1B's and waits as long: the file's alone.
+// The orders of a mesh. GPipe's order keeps more than 1F1B's and waits as long: it counts only if
+// the file has it.
 std::vector<FitOrder> FitSpace::orders_of(int pipe, int64_t micro_batches) const {
   using parallel::PipelineSchedule;
   std::vector<FitOrder> orders;

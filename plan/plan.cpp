@@ -85,8 +85,8 @@ struct MicroBatchStart {
   offload::SwapTraffic swap;  // in the run until then
 };
 
-// Takes down where the engine is when memory is fullest, and what each step moves: what follows the
-// end of one to the end of the next.
+// Notes the engine's activity when memory is fullest, and the traffic of each step, from the end of
+// one step to the end of the next.
 class Watch final : public train::TrainerObserver {
  public:
   Watch(comm::PhantomLedger& ledger, WorkLog& log, const PlanOptions& options)
@@ -207,7 +207,7 @@ comm::World phantom_world(const PlanOptions& options, const train::Config& confi
   return world;
 }
 
-// The second of the log's two steps.
+// Counts the FLOP and the copies of the second of the log's two steps.
 void count_step(const WorkLog& log, int64_t* flops, CopyTraffic& copies) {
   int64_t marks = 0;
   for (const WorkLog::Entry& entry : log.entries()) {

@@ -64,7 +64,7 @@ Place place_of(std::string resume, const std::string& out) {
   return {resume, ""};
 }
 
-// Zeros, where values come from a checkpoint next.
+// First values of an engine that loads a checkpoint next: zeros.
 class NoValues : public nn::WeightSource {
  public:
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override {
@@ -127,7 +127,7 @@ void copy_best(const std::string& from, const std::string& out, const BestSoFar&
 
 }  // namespace
 
-// `work` on every rank, with one outcome for all.
+// Runs `work` on every rank, with one outcome for all.
 template <class Work>
 void Run::together(std::string_view operation, const Work& work) {
   failed_together_ = true;
@@ -348,8 +348,8 @@ bool Run::load_best(const BestSoFar& best) {
   return true;
 }
 
-// `work` on the run's checkpoints. Where it fails for the sake of files, the run goes on, unless it
-// must not.
+// Runs `work` on the run's checkpoints. If it fails because of files, the run continues, unless the
+// configuration requires checkpoints.
 template <class Work>
 void Run::on_checkpoints(TrainerObserver* observer, const Work& work) {
   try {

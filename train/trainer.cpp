@@ -328,7 +328,8 @@ StepMetrics Trainer::train_step() {
   return metrics;
 }
 
-// Told and kept until the first step is done: a run without one leaves nothing.
+// The figures are told now, and kept until the first step is done: a run without a step leaves no
+// files.
 std::optional<StepMetrics> Trainer::evaluate_before_first_step() {
   if (!options_.eval_on_start || result_.steps > 0) return std::nullopt;
   std::optional<std::vector<SetLoss>> losses = evaluate();
@@ -356,8 +357,8 @@ void Trainer::evaluate_and_keep_best(StepMetrics& metrics) {
   tell_of(metrics, best);
 }
 
-// Weights that are worth less than the run: it goes on without them, as without a checkpoint. The
-// best so far stays that of this step, and its weights are not there.
+// Saves the best weights. If that fails because of files, the run continues, as without a
+// checkpoint: the best figure stays that of this step, and its weights do not exist.
 void Trainer::save_best() {
   try {
     save("best");
@@ -398,7 +399,7 @@ std::optional<std::vector<SetLoss>> Trainer::evaluate() {
 std::optional<double> Trainer::evaluate_on(const data::EvaluationSet& set,
                                            EvaluationProgress progress) {
   const auto start = std::chrono::steady_clock::now();
-  // Batch after batch in the order of their index, whoever computed them.
+  // Losses are added in the order of the batches' index, whichever rank computed them.
   zero::Evaluation total;
   for (int64_t round = 0; round < set.num_rounds(); ++round) {
     if (observer_ != nullptr) observer_->on_evaluating(progress);
@@ -462,7 +463,8 @@ void Trainer::write_samples() {
   write_beside([&](MetricsSink& sink) { sink.write_samples(now(), samples); });
 }
 
-// A signal that ended a sample has ended the run, with a checkpoint of the same step.
+// Writes samples that the run before owes: a signal that ended its sampling ended the run, too,
+// with a checkpoint of the same step.
 void Trainer::write_samples_of_before() {
   const int64_t every = options_.sample_every;
   if (!options_.sample || first_step_ == 0 || every == 0 || first_step_ % every != 0) return;

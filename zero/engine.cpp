@@ -60,7 +60,7 @@ EngineConfig validated(EngineConfig config, const nn::Model& model, const comm::
   return config;
 }
 
-// The world itself, where the configuration can be run in it. Throws ConfigError.
+// Returns the world. Throws ConfigError if the configuration cannot be run in it.
 comm::World& checked(comm::World& world, const EngineConfig& config, bool dynamic_model) {
   if (dynamic_model && world.pipe() != nullptr) {
     throw ConfigError(
@@ -105,7 +105,8 @@ comm::World& checked(comm::World& world, const EngineConfig& config, bool dynami
   return world;
 }
 
-// A client's own, taken out of the options, or the configured one. Throws ConfigError.
+// Takes the client's own optimizer out of the options, or makes the configured one. Throws
+// ConfigError.
 std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
                                                    EngineOptions& options, uint64_t seed) {
   if (options.optimizer != nullptr) {
@@ -144,7 +145,8 @@ ExampleBatch example_of(nn::Model& model, const EngineConfig& config, bool knows
   };
 }
 
-// ConfigError where states of parameters that several ranks of a pipeline have leave the device.
+// Throws ConfigError if states of parameters that several ranks of a pipeline have are off the
+// device.
 void require_tied_on_device(nn::Model& model, const parallel::PipelineCut& cut,
                             const EngineConfig& config) {
   if (config.zero.offload_optimizer.device == OffloadDevice::none) return;
@@ -220,7 +222,7 @@ StepProgram plan_step(nn::Model& model, const ShardGroups& groups, const EngineC
   return program;
 }
 
-// True, or CommError where the ranks' hashes differ. Collective.
+// Returns true; throws CommError if the ranks' hashes differ. Collective.
 bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups) {
   comm::require_agreement(
       world, std::array{comm::Fingerprint{"schedule or layout", schedule},
@@ -228,7 +230,7 @@ bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups) {
   return true;
 }
 
-// Absent where it is not known.
+// Absent if the length is not known.
 std::optional<int64_t> run_length(const EngineOptions& options) {
   if (options.total_steps <= 0) return std::nullopt;
   return options.total_steps;
@@ -382,7 +384,7 @@ class Engine::Impl {
   EngineConfig config_;
   nn::Model& model_;
   comm::World& whole_;
-  comm::World& world_;  // among which states are sharded
+  comm::World& world_;  // the ranks among which states are sharded
   Context& context_;
   PhaseClock clock_;
   nn::FirstValues first_values_;
@@ -591,7 +593,8 @@ std::vector<Evaluation> gather(Engine& engine, const Evaluation& part) {
   engine.finish_update();
   const std::array<double, 2> values{part.loss_sum, static_cast<double>(part.num_targets)};
   const std::vector<double> all = comm::gather_values(engine.world().shards(), values);
-  const auto shares = static_cast<size_t>(engine.world().mesh().sequence);  // neighbouring ranks
+  // Neighbouring ranks with parts of one batch.
+  const auto shares = static_cast<size_t>(engine.world().mesh().sequence);
   std::vector<Evaluation> parts;
   for (size_t i = 0; i < all.size(); i += 2) {
     if (i / 2 % shares > 0) {

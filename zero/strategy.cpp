@@ -162,8 +162,8 @@ bool may_update_during_backward(const EngineConfig& config, const ShardGroups& g
          config.precision.dtype != DType::f16;
 }
 
-// Enough to keep the CPU at work while the device computes a small group; more would let copies of
-// other things wait behind those of weights that are not needed yet. From swap space a group ahead
+// Two groups ahead keep the CPU at work while the device computes a small group; with more, other
+// copies would wait behind those of weights that are not needed yet. From swap space a group ahead
 // would be waited for.
 constexpr size_t kGroupsAhead = 2;
 

@@ -77,7 +77,7 @@ void write_if_named(const std::string& path, const std::string& text) {
   if (!path.empty()) files::write_file_atomically(path, text);
 }
 
-// Each reason once.
+// The reasons why baselines are missing, each once.
 std::vector<std::string> missing_baselines(const bench::KernelReport& report) {
   std::vector<std::string> lines;
   for (const bench::KernelResult& r : report.results) {

@@ -41,7 +41,7 @@ std::string checkpoints_in(const std::string& folder) {
   return files::folder_exists(inside) ? inside : folder;
 }
 
-// The one that `folder` is, or those in it, the newest first. DataError where there is none.
+// The checkpoint that `folder` is, or those in it, the newest first. DataError where there is none.
 std::vector<std::string> all_of(const std::string& folder) {
   if (files::file_exists(folder + "/manifest.json")) return {folder};
   std::vector<std::string> paths;
@@ -52,7 +52,7 @@ std::vector<std::string> all_of(const std::string& folder) {
   return paths;
 }
 
-// The one that `folder` is, or the newest in it.
+// Opens the checkpoint that `folder` is, or the newest in it.
 Checkpoint open_one(const std::string& folder) { return Checkpoint::open(all_of(folder).front()); }
 
 // Opens the checkpoint, and with `whole` reads everything. Returns the problem; empty: none.

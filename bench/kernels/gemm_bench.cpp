@@ -112,7 +112,7 @@ kernels::Gemm arguments(const BenchedProduct& p, const View& a, const View& b, c
   return args;
 }
 
-// The first rows of the result against the f64 path.
+// Compares the first rows of the result with the f64 path.
 Deviation verify_rows(const BenchedProduct& p, DType dtype, const Array& a, const Array& b,
                       const Array& bias, const Array& z, const Array& before, const Array& c) {
   const int64_t rows = std::min<int64_t>(p.m, 16);

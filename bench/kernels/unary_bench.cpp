@@ -5,7 +5,7 @@
 namespace zinc::bench {
 namespace {
 
-// One that memory sets the pace of, and those with the most arithmetic.
+// One function that is bound by memory, and those with the most arithmetic.
 struct Function {
   const char* name;
   kernels::UnaryOp op;

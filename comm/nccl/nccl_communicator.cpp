@@ -424,7 +424,7 @@ class Nccl final : public Communicator {
                [&](const std::string& name) { exchange(name, stream, body); });
   }
 
-  // One group of NCCL: what `body` sends and receives; of one rank an empty one.
+  // Runs `body` as one group of NCCL's sends and receives; does nothing without a clique.
   template <class Body>
   void exchange(const std::string& what, StreamRef stream, const Body& body) {
     if (clique_ == nullptr) return;
@@ -444,7 +444,7 @@ class Nccl final : public Communicator {
     if (bytes > 0 && to != from) cuda_copy(to, from, bytes, stream);
   }
 
-  // Rank r's part of `whole` from r to all but `without`.
+  // Sends rank r's part of `whole` from r to all ranks but `without`.
   void gather_parts(const std::string& what, const View& whole, int without, StreamRef stream) {
     exchange(what, stream, [&](const Door& door) {
       for (int p = 0; p < size(); ++p) {
@@ -455,7 +455,7 @@ class Nccl final : public Communicator {
     });
   }
 
-  // Piece by piece: the ranks' pieces of this rank's part meet in the workspace, by rank.
+  // Sums piece by piece: the ranks' pieces of this rank's part meet in the workspace, by rank.
   void sum_parts(const std::string& what, const Sum& sum, StreamRef stream) {
     const int64_t n = sum.in.numel();
     const ConstView in = sum.in.reshape(Shape{n});

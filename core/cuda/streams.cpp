@@ -106,7 +106,7 @@ struct Recording {
 
 class CudaEvent final : public Event::State {
  public:
-  // `recording`: by which it is recorded; null: by none.
+  // `recording`: the recording that has the event; null: none.
   CudaEvent(std::shared_ptr<Shared> shared, TraceRecorder* trace, uint64_t trace_id,
             std::shared_ptr<const Recording> recording)
       : shared_(std::move(shared)),
@@ -337,7 +337,7 @@ class CudaStream final : public Stream {
     recording->others.push_back(this);
     recording_ = recording;
   }
-  // Why that failed; null: it did not.
+  // Returns the exception if a stream could not join; null: all did.
   std::exception_ptr join_others() noexcept {
     try {
       for (CudaStream* other : recording_->others) wait(other->record());

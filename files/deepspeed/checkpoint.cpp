@@ -202,7 +202,7 @@ FlatTensors DeepSpeedReader::flat_tensors(const torch::Value& weights,
   return tensors;
 }
 
-// The next `count` elements of a parameter.
+// Adds a piece: the next `count` elements of a parameter.
 void DeepSpeedReader::add_piece(size_t parameter, int64_t count, size_t flat, int64_t offset) {
   if (count == 0) return;
   const FlatStates& states = *checkpoint_.flats_[flat];

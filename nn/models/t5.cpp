@@ -35,7 +35,7 @@ autograd::Initializer weights_of(const T5Config& config, int64_t size) {
                                        std::sqrt(static_cast<double>(size)));
 }
 
-// Columns are of spread inputs.
+// A projection without bias. If it is split by columns, its inputs are spread.
 LinearOptions projection(const T5Config& config, int64_t in, int64_t out, int64_t size, Split split,
                          autograd::Activation activation = autograd::Activation::none) {
   return {.in = in,

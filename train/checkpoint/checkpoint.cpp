@@ -247,7 +247,8 @@ void Checkpoint::verify_frozen(int part, int parts) const {
     std::string problem = str(manifest_.frozen->folder, ": ", name);
     try {
       if (crc_of_weight(frozen_weights(), name, shape, dtype) == crc) continue;
-      // Another model's weights, or cut short: the checkpoint is whole.
+      // The folder has another model's weights, or a file is cut short: the checkpoint itself is
+      // whole.
     } catch (const DataError& error) {
       problem = error.what();
     }

@@ -47,7 +47,7 @@ uint32_t read_crc(const files::json::Value& value) {
   return *crc;
 }
 
-// A name in the folder itself, which names nothing else.
+// Reads the plain name of a file in the folder itself.
 std::string read_file_name(const files::json::Value& value) {
   const std::string& name = value.as_string();
   const auto is_plain = [](char c) {

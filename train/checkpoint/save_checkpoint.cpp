@@ -101,7 +101,7 @@ void copy_past_caches(std::byte* to, const ConstView& values) {
   });
 }
 
-// Newest first, or the one that is asked for.
+// The paths of all checkpoints in the folder, the newest first; with a tag, only that one.
 std::vector<std::string> candidates(const std::string& folder, const std::string& tag) {
   if (!tag.empty()) return {str(folder, '/', tag)};
   std::vector<std::string> paths;
@@ -190,8 +190,8 @@ struct CheckpointSaver::Pending {
   std::atomic<bool> is_written{false};
   std::thread thread;
 
-  // Rank 0 removes the folder of one that is given up; another rank may have made files in it
-  // since.
+  // If the checkpoint is given up, rank 0 removes its folder. Another rank may have made files
+  // there since.
   ~Pending() {
     if (thread.joinable()) thread.join();
     std::error_code ignored;
@@ -279,8 +279,8 @@ void CheckpointSaver::write(Pending& pending,
   pending.index = file.finish();
 }
 
-// Each rank compares its values with the folder, and computes the checksums of a share; again if
-// other parameters are frozen, or values were set by hand since.
+// Each rank compares its values with the folder, and computes the checksums of a share. Does so
+// again if other parameters are frozen, or values were set by hand since.
 void CheckpointSaver::describe_frozen(const std::string& from) {
   comm::World& world = engine_.world();
   const int64_t values_set = engine_.usage().values_set;

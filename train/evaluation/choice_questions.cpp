@@ -96,7 +96,7 @@ int64_t count_characters(std::string_view text) {
   return count;
 }
 
-// Without the special tokens behind a text.
+// Encodes a text without the special tokens behind it.
 std::vector<int32_t> encode_front(const text::Tokenizer& tokenizer, std::string_view text,
                                   size_t tail) {
   std::vector<int32_t> tokens = tokenizer.encode_with_specials(text);

@@ -532,7 +532,8 @@ View WeightStore::decoded(const ShardGroup& group, Range range, const ConstView&
   return values;
 }
 
-// Piece by piece, and all planes of a piece before the next one: planes lie together in swap space.
+// Loads piece by piece, and all planes of a piece before the next one: planes lie together in swap
+// space.
 void WeightStore::load(const ShardGroup& group, const Placement& placement, Range range,
                        const std::vector<ReadValues>& planes, const HasValues& has) {
   const auto is_there = [&](size_t plane) {

@@ -47,7 +47,7 @@ class Proof {
     finish();
   }
 
-  // Behind the passes of the step's last micro-batch.
+  // Goes through the step, which follows the passes of its last micro-batch.
   void run_step(const Phase& step) {
     name_ = "step";
     is_late_ = false;
@@ -280,7 +280,7 @@ std::vector<const Place*> passes_of(const Program& program, MicroBatchKind kind)
   return passes;
 }
 
-// Among the orders of the other ranks.
+// Checks the rank's order among the orders of the other ranks.
 void check_order(const Program& program, const PipelinePlace& place) {
   if (place.size == 1) {
     require(program.pipeline.empty(), "step program: an order of passes in no pipeline");

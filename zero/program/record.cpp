@@ -61,7 +61,7 @@ class RecordingSource : public parallel::MetaSource {
   void add(EventKind kind, const autograd::Parameter& parameter) {
     places_.push_back({.event = {kind, parameter.index(), micro_batch_}, .work = work()});
   }
-  // Since the last call.
+  // The work since the last call.
   RecordedWork work() {
     RecordedWork done{.activation_bytes =
                           context_.allocator().report().at(Tier::device, Label::activations).live};

@@ -216,7 +216,7 @@ StepResult StepPasses::step() {
   return result;
 }
 
-// Without the mark in the trace.
+// Makes the step, without its mark in the trace.
 StepResult StepPasses::step_now() {
   const TracePhase phase(context_.trace(), "step");
   require(!no_sync_, "engine.step: not while a NoSync lives; end it before the last backward()");

@@ -315,7 +315,8 @@ std::vector<Event> WeightUpdate::finish_group(int group) {
 }
 
 void WeightUpdate::end_tiles() {
-  if (on_host()) order(context_.compute(), host_->stream());  // which has waited for the gradients
+  // The compute stream has waited for the gradients.
+  if (on_host()) order(context_.compute(), host_->stream());
   if (swapped_ != nullptr) {
     swapped_->end();
   } else {

@@ -74,7 +74,7 @@ void check_edited(const std::vector<std::string>& names, const EditedParameters&
   require(values.size() == names.size(), "engine.edit: names were added");
 }
 
-// Why a parameter has no values behind an engine.
+// The reasons why a parameter has no values after an engine.
 constexpr const char* kSharded =
     "their engine has ended, and on stage 3, or in a pipeline, this rank did not have them whole; "
     "call engine.release_to_model() before its end, or load weights again";
