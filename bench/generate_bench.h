@@ -46,8 +46,7 @@ struct GenerateBenchHooks {
 };
 
 // Random weights and prompts; the most likely token each time, with the cache of keys and values.
-// ConfigError for a model that is no
-// decoder, or has too few positions.
+// ConfigError for a model that is no decoder, or has too few positions.
 GenerateBenchResult run_generate_bench(comm::World& world, const GenerateBenchOptions& options,
                                        const GenerateBenchHooks& hooks = {});
 std::string json_of(const GenerateBenchOptions& options, const GenerateBenchResult& result);

@@ -70,8 +70,8 @@ void adamw(const AdamW& args, StreamRef stream);
 
 inline constexpr int64_t kNumAdamWScalars = 11;
 // The scalars of the note for f32 weights, b1 to decay and those of the mode, then the bits of
-// random.counter_high, low half first; reads no view. So an
-// update that is queued once can run with another learning rate and step each time.
+// random.counter_high, low half first; reads no view. So an update that is queued once can run with
+// another learning rate and step each time.
 void adamw_scalars(const AdamW& args, std::span<float> scalars);
 Cost cost(const AdamW& args);
 

@@ -42,8 +42,7 @@ void copy(const ConstView& from, const View& to);  // on the compute stream
 StreamRef stream_beside_compute();
 // Issues `collective`, if `runs`, then `meanwhile`, and makes the compute stream wait for the
 // collective. Memory that both use must stay until this returns. With a `meanwhile` the collective
-// goes
-// to stream_beside_compute().
+// goes to stream_beside_compute().
 void beside(bool runs, const std::function<void()>& meanwhile,
             const std::function<comm::Work(StreamRef)>& collective);
 

@@ -42,7 +42,7 @@ class Launch : public testing::Test {
                                  deadline.count(), R"(, "trace": ")", trace(), R"("}})"));
   }
 
-  // Both ranks along this axis of the mesh.
+  // Puts both ranks along this axis of the mesh.
   void share(const char* axis, std::chrono::seconds deadline = std::chrono::seconds(60)) {
     folder_.write("ds.json",
                   str(R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,

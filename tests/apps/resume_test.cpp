@@ -151,7 +151,7 @@ int kill_until_done(const std::vector<std::string>& command, int ranks, int most
   return most;
 }
 
-// At random instants.
+// Kills the command at random instants.
 int kill_until_done(const std::vector<std::string>& command, int ranks, int most,
                     std::mt19937& random) {
   const int longest = ranks == 1 ? 250 : 1200;
@@ -165,7 +165,7 @@ int kill_until_done(const std::vector<std::string>& command, int ranks, int most
 // Waits for names that come, go and change in a folder.
 class FolderWatch {
  public:
-  // Watches the folder from now on.
+  // Watches the folder from its construction on.
   explicit FolderWatch(const std::string& folder) : fd_(::inotify_init1(IN_CLOEXEC)) {
     constexpr uint32_t kChanges = IN_CREATE | IN_MOVE | IN_DELETE | IN_MODIFY;
     EXPECT_GE(::inotify_add_watch(fd_.get(), folder.c_str(), kChanges), 0) << folder;

@@ -90,7 +90,7 @@ TEST(Phantom, Groups_KnowWhichOfTheirRanksShareAHost) {
     EXPECT_EQ(log.entries().back().cost.near_ranks, one.near_ranks);
     EXPECT_EQ(log.entries().back().cost.ranks, group->size());
     if (one.axis != MeshAxis::pipe) continue;
-    // Ranks 3 and 7: one on this host, one on the next.
+    // Rank 3 of the group is on this host, rank 1 on another.
     group->receive(part, 3, 0, context.compute());
     EXPECT_EQ(log.entries().back().cost.near_ranks, 2);
     group->receive(part, 1, 0, context.compute());
@@ -120,7 +120,7 @@ TEST(Phantom, Workspace_IsThatOfTheBackendItImitates) {
   const auto phantom = make_phantom({.rank = 0, .size = 4, .imitates = "local"});
   EXPECT_EQ(phantom->workspace_bytes(Collective::all_reduce, 1 << 20, DType::f32), 0);
   const auto mpi = make_phantom({.rank = 0, .size = 4, .imitates = "mpi"});
-  // A quarter from each of three peers, twice.
+  // The workspace holds a quarter of the array from each of three peers, twice.
   EXPECT_EQ(mpi->workspace_bytes(Collective::all_reduce, 1 << 20, DType::f32), 2 * 3 * (1 << 18));
   EXPECT_EQ(mpi->workspace_bytes(Collective::all_gather, 1 << 20, DType::f32), 0);
   EXPECT_THROW(make_phantom({.imitates = "telepathy"}), InvalidArgument);

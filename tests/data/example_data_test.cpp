@@ -229,7 +229,7 @@ TEST_F(ExampleDataTest, Cache_IsKeyedByFileTokenizerAndSettings) {
   folder_.write("vocab.json", "{ }");
   keys.insert(key(settings(), with));
   EXPECT_EQ(keys.size(), 14U);
-  // The same size, another time.
+  // The file has the same size, but another time.
   std::filesystem::last_write_time(
       path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
   EXPECT_FALSE(keys.contains(key(settings(), options())));

@@ -146,7 +146,7 @@ void forget(NcclComm* comm) {
   communicators().erase(comm);
 }
 
-// The groups of the calling thread.
+// The NCCL groups that the calling thread has open.
 thread_local int group_depth = 0;
 thread_local std::map<NcclComm*, std::vector<Call>> group_calls;
 

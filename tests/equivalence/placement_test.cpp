@@ -286,7 +286,7 @@ TEST(Placement, OnNvme_StatesTravelOncePerStepAndAreNowhereElse) {
     EXPECT_EQ(report.at(Tier::nvme, Label::optimizer).live, trained * 12);
     EXPECT_EQ(report.at(Tier::device, Label::optimizer).peak, 0);
     EXPECT_EQ(report.at(Tier::pinned_host, Label::optimizer).peak, 0);
-    // Three tiles of three planes, and two of 16-bit weights.
+    // Staging memory has three tiles of three planes, and two of 16-bit weights.
     EXPECT_EQ(report.at(Tier::pinned_host, Label::staging).live, 3 * 2048 * 12 + 2 * 2048 * 2);
     engine.backward(engine.forward(make_batch(0)));
     const int64_t before = bytes_of_process("write_bytes:");

@@ -366,7 +366,7 @@ TEST(Stage3, GathersReleasesAndPrefetchesEveryStep) {
         prefetches += event.kind == TraceKind::prefetch ? 1 : 0;
         releases += event.kind == TraceKind::release ? 1 : 0;
       }
-      // Six groups, gathered for forward and again for backward.
+      // Six groups are gathered for forward and again for backward.
       EXPECT_GE(gathers + prefetches, 11) << step;
       EXPECT_GT(prefetches, 0) << step;
       EXPECT_EQ(releases, gathers + prefetches) << step;

@@ -70,7 +70,7 @@ struct RunOptions {
   ContextOptions::Execution execution = ContextOptions::Execution::concurrent;
   uint64_t shuffle_seed = 0;
   bool delays = false;  // every rank lags at another place in every step
-  // Put around the communicator of each rank.
+  // Makes the communicator that each rank uses around its own; may be empty.
   std::function<std::unique_ptr<comm::Communicator>(std::unique_ptr<comm::Communicator>)> decorate;
 };
 

@@ -34,7 +34,7 @@ class FileSystemFaults {
     static constexpr int kShort = -2;
   };
   explicit FileSystemFaults(std::vector<Fault> faults);
-  // Calls of a kind so far.
+  // The number of calls of a kind so far.
   static int calls(FileSystemCall call);
   ~FileSystemFaults();
   FileSystemFaults(const FileSystemFaults&) = delete;

@@ -108,7 +108,7 @@ class CachedModel : public testing::TestWithParam<ModelCase> {
         .tokens;
   }
 
-  // A pass over all of one text.
+  // Makes a pass over all of one text.
   NextLogits whole() {
     return [this](std::span<const OpenText> texts) {
       EXPECT_EQ(texts.size(), 1u);

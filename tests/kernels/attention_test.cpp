@@ -262,7 +262,7 @@ TEST_P(AttentionOver, Bits_DoNotDependOnThreads) {
   }
 }
 
-// Small enough for all of a GPU's schedules.
+// The shape is small enough for all of a GPU's schedules.
 TEST(Attention, Bits_DoNotDependOnSchedules) {
   CpuContext context;
   EXPECT_TRUE(same_for_all_thread_counts([&] {

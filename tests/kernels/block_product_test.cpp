@@ -241,7 +241,7 @@ TEST_P(BlockProducts, CausalCuts_LeaveWhatIsSeen) {
           ASSERT_EQ(p.c.at(i * n + j), whole.at(i * n + j)) << "at " << i << ", " << j;
         }
       }
-      // Probabilities: zeros in a, of [queries, keys] as stored.
+      // As for probabilities, a is [queries, keys] as stored, with zeros for hidden keys.
       const int64_t keys = p.a.shape().cols();
       for (int64_t i = 0; i < p.a.numel(); ++i) {
         if (i % keys > i / keys + diagonal) p.a.set(i, 0.0);

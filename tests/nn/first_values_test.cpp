@@ -16,7 +16,7 @@ struct Tree : Module {
   Parameter fresh{*this, "fresh", {3}, autograd::Initializer::ones()};
 };
 
-// Sevens.
+// Gives the value 7 to every element.
 class Sevens : public WeightSource {
  public:
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override {

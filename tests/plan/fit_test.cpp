@@ -457,7 +457,7 @@ class Zeros final : public data::Dataset {
   std::string describe() const override { return "ones"; }
 };
 
-// Reports by rank.
+// Returns the memory reports by rank.
 std::vector<MemoryReport> train_two_ranks(const hub::ModelConfigFile& file,
                                           const train::Config& config) {
   const Zeros data;

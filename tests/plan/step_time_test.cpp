@@ -289,7 +289,7 @@ TEST(Plan, OneRank_ExposesNoCommunication) {
   const Plan plan = plan_with(1, 0, round_hardware(DeviceKind::cpu, 1), DeviceKind::cpu);
   ASSERT_TRUE(plan.fullest.time);
   EXPECT_EQ(plan.fullest.time->communication_seconds, 0.0);
-  // Sums in another order.
+  // The sums are made in another order.
   EXPECT_NEAR(plan.fullest.time->exposed_seconds(), 0.0, 1e-9 * plan.fullest.time->step_seconds);
   EXPECT_GT(plan.fullest.time->compute_seconds, 0.0);
 }

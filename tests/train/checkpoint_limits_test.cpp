@@ -119,7 +119,7 @@ TEST(ManifestLimits, AnIndexIsBoundByItsStateFile) {
   EXPECT_EQ(max_index_bytes(4096), 65536 + 8192);
   EXPECT_EQ(max_index_bytes(int64_t{1} << 50), kMaxIndexBytes);
   EXPECT_EQ(max_index_bytes(std::numeric_limits<int64_t>::max()), kMaxIndexBytes);
-  // Names beyond any real one.
+  // The names are longer than any real one.
   const StateIndex index{.file = "state-00000-of-00001.safetensors",
                          .bytes = 4100,
                          .header_bytes = 4096,

@@ -829,7 +829,7 @@ TEST(FrozenQuantized, BaseIsNamedAndLooksAsItsFolder_OrNothingIsSaved) {
         values.fill(0.25);
         engine.set_parameter(name, values);
         EXPECT_ANY_THROW(saver.begin("b", {.frozen_from = base}, /*beside=*/false));
-        // Encoded anew from the folder.
+        // Values are encoded anew from the folder.
         load_checkpoint(engine, saved);
         EXPECT_EQ(engine.parameter(name).to_vector<float>(), before);
       });

@@ -308,7 +308,7 @@ TEST(ConfigKeys, EveryKeyThatWorks_ChangesWhatARunDoes_WhereItsRowSaysSo) {
     const files::json::Object file = files_for(key).front();
     const Config without = parse(file);
     files::json::Value value = other_value(key, key.setting.get(without, kRanks));
-    // Large enough, and small enough, for so small a model.
+    // The value is large enough, and small enough, for so small a model.
     if (key.unit == "elements") value = 5000;
     if (key.unit == "steps" && key.block() == "scheduler.params") value = 5;
     const bool moves = behaviour_of(parse(with(file, key.path, value))) != behaviour_of(without);

@@ -42,7 +42,7 @@ class Recorded {
     return make_step_program(
         model_, groups_, policy, [&] { return model_.example(2, 8); }, together, client);
   }
-  // Without ops.
+  // The program of the record, without ops.
   Program bare(const StepProgram& made) const { return program_of(made.record, false); }
   RewriteInputs inputs(const StepProgram& made) const {
     return {.groups = groups_,
@@ -592,7 +592,7 @@ struct Wrong {
 
 Body& only(Program& program) { return program.bodies.at(kOnly); }
 
-// Takes the first such op out of the body.
+// Takes the first op of the kind out of the body.
 Op take_out(Body& body, OpKind kind) {
   for (Place* place : body.timeline()) {
     for (auto* ops : {&place->before, &place->after}) {

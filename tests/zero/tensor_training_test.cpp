@@ -40,7 +40,7 @@ enum class Kind : uint8_t {
   bloom,
   neox,
   chatglm,
-  // Fewer heads of keys and values than 4 ranks.
+  // a model with fewer heads of keys and values than 4 ranks
   qwen3,
   llama_of_one_key,
   chatglm_of_two_keys,
@@ -774,7 +774,7 @@ TEST(TensorOutputs, AreThoseOfOneRank) {
         all.push_back(std::move(values));
       });
     }
-    // f32 logits of f64 values.
+    // Logits are f32, values f64.
     for (const auto& values : all) EXPECT_LT(distance(values, all.front()), 1e-6);
   }
 }
