@@ -309,7 +309,7 @@ inline int run_program(const std::function<void()>& work) {
   }
 }
 
-// What a loader needs to know of a run. seq_len: tokens per sequence.
+// The options of a loader that follow from the run. seq_len: tokens per sequence.
 inline LoaderOptions loader_options(const Config& config, const World& world, int64_t seq_len) {
   return {.micro_batch = config.engine.batch.micro_batch,
           .seq_len = seq_len,

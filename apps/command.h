@@ -1,9 +1,9 @@
 // apps/command.h: the verbs of the zinc command.
 //
-// Each verb has a file of its own that adds a subcommand with its options to the parser. When that
-// subcommand is chosen, parsing stores the work to do in `action`; main runs it and turns what it
-// throws into a message and an exit code. Several of these files are compiled as one: names of
-// their own, such as of their arguments, differ.
+// Each verb has a file that adds a subcommand with its options to the parser. When the subcommand
+// is chosen, parsing stores the work to do in `action`; main runs it and turns exceptions into a
+// message and an exit code. Several of these files are compiled as one, so the names in them, such
+// as those of their arguments, must differ.
 #pragma once
 
 #include <cstdint>

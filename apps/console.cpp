@@ -22,7 +22,7 @@ int terminal_width() {
   return 80;
 }
 
-// 0, or the errno of the write that failed: what is left is dropped.
+// Writes the text. Returns 0, or the errno of a write that failed; the rest is then dropped.
 int write_all(int file, std::string_view text) {
   constexpr int kPatienceMs = 1000;  // with a reader whose pipe does not wait
   while (!text.empty()) {

@@ -16,8 +16,8 @@ namespace zinc::apps {
 
 inline constexpr double kEvaluationLineSeconds = 5.0;
 
-// Prints to stdout (figures) and stderr (the live line). Made on rank 0; silent on others. What
-// cannot be written is dropped: a run does not end for it.
+// Prints to stdout (figures) and stderr (the live line). Made on rank 0; silent on others. Output
+// that cannot be written is dropped, and does not end the run.
 class Console : public train::TrainerObserver {
  public:
   // `print_every`: steps between printed lines where stdout is no terminal, and between lines that
@@ -28,9 +28,10 @@ class Console : public train::TrainerObserver {
   void table(const std::string& title,
              const std::vector<std::pair<std::string, std::string>>& rows);
   void line(const std::string& text);  // stays on the screen
-  // Called once, when it is known that nobody reads stdout any more: its pipe is closed.
+  // The function is called once, when stdout's pipe is closed, so that nobody reads it.
   void when_output_is_closed(std::function<void()> closed) { closed_ = std::move(closed); }
-  // From now on: what `notes` returns more than now, each once, after the step in which it came.
+  // From now on shows the lines that `notes` returns in addition to the present ones, each once,
+  // after the step in which it came.
   void show_new(std::function<std::vector<std::string>()> notes);
   void on_step(const train::StepMetrics& metrics, const train::Progress& progress) override;
   // On a terminal as the live line, elsewhere as a line every kEvaluationLineSeconds.

@@ -1,4 +1,4 @@
-// zinc data: what a run would learn from files of records.
+// zinc data: shows the examples that a run would learn from files of records.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -33,7 +33,7 @@ struct DataArguments {
   ExampleArguments example;
 };
 
-// How what is trained stands out.
+// The marks that set trained text apart.
 struct Marks {
   std::string_view trained, masked, reset;
 };

@@ -23,7 +23,7 @@ namespace zinc::apps {
 namespace {
 
 constexpr int kMostThreads = 8;
-// Of a rank's GPU where none is here to ask, and nobody says: that of an A100 or H100.
+// Memory of a rank's GPU if none is here to ask, and no option sets it: that of an A100 or H100.
 constexpr int64_t kDefaultDeviceBytes = int64_t{80} << 30;
 
 // Bytes for one rank of "141GiB", "500GB/rank", "2TiB/host"; where the unit is not said,

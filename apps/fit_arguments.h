@@ -24,10 +24,11 @@ struct FitArguments {
 
 void add_fit_options(CLI::App& verb, FitArguments& arguments);
 
-// Of a rank. Throws ConfigError where --device-memory, which is given, is no positive size.
+// Bytes of the device for one rank. Throws ConfigError if --device-memory, which is given, is no
+// positive size.
 int64_t device_memory_of(const FitArguments& arguments, int ranks_per_host);
 
-// What of a plan's command line a search takes.
+// The parts of a plan's command line that a search takes.
 struct FitRun {
   hub::ModelConfigFile model;
   plan::PlanOptions plan;

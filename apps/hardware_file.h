@@ -12,10 +12,10 @@ namespace zinc::apps {
 // variable says where that is.
 std::string own_hardware_path();
 
-// The file at `path`; where that is empty, the machine's own, or nothing where there is none or
-// where it is about another kind of device. Throws DataError and IoError as plan::read_hardware
-// does, also for an own file that is broken, and ConfigError where the file at `path` is about
-// another kind.
+// Reads the file at `path`. If that is empty, reads the machine's own file; absent if there is
+// none, or if it is about another kind of device. Throws DataError and IoError as
+// plan::read_hardware does, also for the machine's own file, and ConfigError if the file at `path`
+// is about another kind.
 std::optional<plan::Hardware> find_hardware(const std::string& path, DeviceKind device);
 
 // How to get the times that a plan without a hardware file does not have.

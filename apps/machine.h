@@ -9,7 +9,7 @@ namespace zinc::apps {
 
 struct Machine {
   std::string cpu_model;
-  std::vector<std::string> isa;  // of those that zinc's kernels care about: "avx2", "avx512f", ...
+  std::vector<std::string> isa;  // the extensions that zinc's kernels use: "avx2", "avx512f", ...
   int cores = 0;                 // usable_processors()
   int64_t memory_bytes = 0;      // the smaller of the machine's and the control group's
   int64_t available_bytes = 0;
@@ -19,8 +19,8 @@ struct Machine {
 
 Machine inspect_machine();
 
-// Threads of each of `ranks` ranks on this machine where nothing else says how many: what
-// OMP_NUM_THREADS says, else the cores divided among them.
+// Threads of each of `ranks` ranks on this machine, if nothing else sets them: OMP_NUM_THREADS,
+// else the cores divided among the ranks.
 int threads_per_rank(int ranks);
 // "note: ..." for the user where OMP_NUM_THREADS decides; else empty.
 std::string threads_note();

@@ -1,4 +1,4 @@
-// zinc plan: what a run will take, before it runs.
+// zinc plan: the memory and the time of a run, before it runs.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -149,11 +149,12 @@ int make_plan(PlanArguments options) {
   return kDone;
 }
 
-// A count of weights as people write it, 1500000000, 1.5e9 or 1.5B (K, M, B), in digits. What is
-// none, or is not whole, comes back as it was, for the parser to refuse.
+// A count of weights as people write it, 1500000000, 1.5e9 or 1.5B (K, M, B), in digits. Text that
+// is no whole number comes back unchanged, for the parser to refuse.
 std::string count_in_digits(const std::string& text) {
   constexpr double kMax = 1e15;
-  constexpr double kRounding = 4e-16;  // relative, of what is not a binary fraction, as in 8.2B
+  // Relative error of a number that is no binary fraction, as in 8.2B.
+  constexpr double kRounding = 4e-16;
   char* end = nullptr;
   double count = std::strtod(text.c_str(), &end);
   const std::string unit = end;

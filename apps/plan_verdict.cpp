@@ -32,7 +32,7 @@ DeviceRoom room_for(Device device, int ranks_per_host) {
 std::string verdict(const plan::Plan& plan, const hub::ModelConfigFile& model,
                     const train::Config& config, const DeviceRoom& room) {
   if (room.bytes == 0) return "";
-  // Segments are what the system sees; a run reserves a little more than it hands out.
+  // The system sees segments; a run reserves a little more than it hands out.
   const int64_t peak = plan.fullest.peaks.reserved[static_cast<size_t>(Tier::device)].peak;
   if (peak <= room.bytes) return fmt::format("fits: {}\n", room.words);
   std::string text = fmt::format("does not fit: {}\n", room.words);

@@ -9,13 +9,13 @@
 
 namespace zinc::apps {
 
-// What a rank may take of the device tier here.
+// The memory that a rank may take on the device tier.
 struct DeviceRoom {
   int64_t bytes = 0;  // 0: not known
-  std::string words;  // where that comes from
+  std::string words;  // where the number comes from
 };
-// Of the host that `ranks_per_host` ranks share, or of the first GPU, one for each rank; nothing is
-// known of a GPU where this process sees none.
+// The memory of the host that `ranks_per_host` ranks share, or of the first GPU, one for each rank;
+// 0 bytes for a GPU that this process does not see.
 DeviceRoom room_for(Device device, int ranks_per_host);
 
 // Lines for a person; none where nothing is known of the room.

@@ -26,7 +26,7 @@ struct Line {
   std::string name;
   std::string value;
   bool good = true;
-  std::string cure;  // where not good
+  std::string cure;  // if not good
 };
 
 std::string joined(const std::vector<std::string>& words) {

@@ -23,7 +23,7 @@
 namespace zinc::apps {
 namespace {
 
-// Of a validation set's name.
+// The characters of a validation set's name.
 constexpr std::string_view kNameCharacters =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
 constexpr int64_t kHashSamples = 64;  // of each file, spread over all of it

@@ -22,7 +22,7 @@ data::Mask parse_mask(const std::string& name) {
   throw ConfigError(fmt::format("--mask must be prompt, offsets or none, not '{}'", name));
 }
 
-// What a shell shows: ends of lines as \n.
+// The text as a shell shows it: ends of lines as \n.
 std::string escaped(std::string_view text) {
   std::string shown;
   for (const char c : text) {

@@ -38,7 +38,7 @@ plan::PlanOptions plan_options(const PlannedRun& run, const comm::RankInfo& rank
           .device_room = room_for(device, ranks_per_host).bytes};
 }
 
-constexpr double kFilledShare = 0.9;  // of memory that nobody gave a limit of
+constexpr double kFilledShare = 0.9;  // of memory without a given limit
 
 }  // namespace
 
@@ -76,7 +76,7 @@ std::variant<std::string, int> fill_memory(const PlannedRun& run, comm::World& w
     try {
       hardware = find_hardware(run.hardware, device.kind);
     } catch (const Error&) {
-      if (!run.hardware.empty()) throw;  // one that nobody asked for stops no run
+      if (!run.hardware.empty()) throw;  // a file that nobody asked for stops no run
     }
     plan::MemoryFill filled =
         plan::fill_memory(run.model, config,

@@ -1,4 +1,5 @@
-// apps/run_forecast.h: the plan of a run of `zinc train`, and what it says before the run begins.
+// apps/run_forecast.h: the plan of a run of `zinc train`, and the lines that it prints before the
+// run begins.
 #pragma once
 
 #include <cstdint>
@@ -31,23 +32,22 @@ std::string planned_backend(const std::string& device, const std::string& comm);
 // The help of --comm.
 std::string_view comm_help();
 
-// The configuration with its open keys found, for a plan; prints what was found.
+// The configuration with values for its open keys, for a plan; prints the values.
 train::Config filled(const hub::ModelConfigFile& model, const train::Config& config,
                      const plan::PlanOptions& options, std::optional<int64_t> device_memory,
                      bool prints = true);
 
-// Tables of the plan, how to get times where it has none, whether it fits.
+// Prints the tables of the plan, how to get times if it has none, and whether it fits.
 void print_plan(const plan::Plan& plan, const hub::ModelConfigFile& model,
                 const train::Config& config, int ranks_per_host);
 
 // For --dry-run: prints the plan. Joins no rank.
 void print_plan(const PlannedRun& run, const comm::RankInfo& rank);
 
-// What the open keys of a configuration may fill (plan/fill.h): `given` bytes of the device,
-// of
-// --device-memory, or zinc.device_memory_limit; where neither is there, nine tenths of what the
-// verdict compares with, because the program and libraries need some, on a CPU with host memory for
-// offload in it. Throws ConfigError where nothing is known.
+// The bytes of the device that the open keys of a configuration may fill (plan/fill.h): `given`,
+// from --device-memory, or zinc.device_memory_limit. Without both, nine tenths of the memory that
+// the verdict compares with, because the program and libraries need some; on a CPU this includes
+// host memory for offload. Throws ConfigError if nothing is known.
 plan::FillLimit fill_limit(const train::Config& config, Device device, int ranks_per_host,
                            std::optional<int64_t> given = {});
 
@@ -58,12 +58,12 @@ std::variant<std::string, int> fill_memory(const PlannedRun& run, comm::World& w
                                            train::Config& config);
 
 struct Forecast {
-  std::optional<plan::StepTime> time;  // of a step, where the machine's speeds are known
-  std::vector<std::string> lines;      // about swap files, host memory, and what was chosen
+  std::optional<plan::StepTime> time;  // of a step, if the machine's speeds are known
+  std::vector<std::string> lines;      // about swap files, host memory, and choices
   std::string problem;  // with the hardware file: one that nobody asked for stops no run
   zero::OffloadStep offload_step = zero::OffloadStep::automatic;  // the choice; automatic: none
 };
-// On rank 0; empty elsewhere. Throws what a plan throws where a hardware file was asked for.
+// Call on rank 0; empty elsewhere. Throws as a plan does, if a hardware file was asked for.
 Forecast forecast(const PlannedRun& run, comm::World& world);
 
 // Rank 0's choice, on every rank. Collective.

@@ -15,23 +15,23 @@ namespace zinc::apps {
 struct RunTokenizer {
   std::shared_ptr<const text::Tokenizer> tokenizer;  // null: text is bytes
   std::string folder;   // or a file: hub::read_tokenizer_files(); empty: none
-  std::string problem;  // why the one of --init could not be read; empty: nothing
+  std::string problem;  // the reason why the tokenizer of --init could not be read; empty: none
 
   // "zt/tokenizer.json, 8000 tokens", "bytes".
   std::string describe() const;
-  // What the head of a run says more; empty: nothing. `replaced`: the model's vocabulary became
+  // A further line for the head of a run; empty: none. `replaced`: the model's vocabulary became
   // that of the text.
   std::string note(bool replaced, int64_t vocabulary) const;
   // The files that --data or --validation names.
   data::TokenSequence open(const std::vector<std::string>& files) const;
 };
 
-// What --tokenizer names, or the folder of --init brings. The latter is needed for text alone:
-// where it cannot be read, token files are trained on all the same.
+// The tokenizer that --tokenizer names, or that is in the folder of --init. The latter is needed
+// only for text: if it cannot be read, token files can be trained on all the same.
 RunTokenizer find_tokenizer(const std::string& flag, const std::string& init);
 
-// DataError where `data` are text whose tokens, of a vocabulary of `made`, are not the model's. 0:
-// they are no text. A model's vocabulary that is larger than the tokenizer's was padded.
+// DataError if `data` are text whose tokens, of a vocabulary of `made`, are not the model's. `made`
+// 0: the data are no text. A model's vocabulary that is larger than the tokenizer's was padded.
 void require_own_tokens(const RunTokenizer& tokenizer, std::string_view data, int64_t made,
                         int64_t vocabulary);
 

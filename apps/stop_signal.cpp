@@ -54,8 +54,8 @@ bool is_ignored(int signal) {
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// A thread of its own waits for the signals: no thread that computes is interrupted, and what
-// follows a signal may do more than a handler may.
+// A separate thread waits for the signals: no computing thread is interrupted, and the reaction may
+// do more than a signal handler may.
 const std::atomic<bool>& stop_on_signals() {
   const sigset_t set = stop_signals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);

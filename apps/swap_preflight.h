@@ -1,4 +1,5 @@
-// apps/swap_preflight.h: what is said of swap files and host memory before a run begins.
+// apps/swap_preflight.h: the lines on swap files and host memory that are printed before a run
+// begins.
 #pragma once
 
 #include <optional>
@@ -11,10 +12,10 @@
 namespace zinc::apps {
 
 bool swaps(const zero::EngineConfig& engine);
-// Whether states, gradients or parameters pass between host memory and device.
+// Whether states, gradients or parameters are copied between host memory and device.
 bool offloads(const zero::EngineConfig& engine);
 
-// Notes about what carries the blocks of swap files, where that is not libaio past the page cache.
+// Notes about the I/O of swap files, if it is not libaio past the page cache.
 std::vector<std::string> swap_notes(const zero::EngineConfig& engine);
 
 // How fast a swap folder's disk is: a short probe in the folder, with the run's own `aio` section.
@@ -25,9 +26,9 @@ struct SwapDisk {
   plan::Disk speed;
   std::string source;  // "by the hardware file", "measured now in /swap"
 };
-// What the hardware file says of the disk, else a probe of the (alphabetically first) swap folder.
-// None where nothing is swapped or the folder cannot be used: the engine meets that too. Throws
-// IoError (ETIMEDOUT): the disk hangs.
+// The disk's speed from the hardware file, else from a probe of the (alphabetically first) swap
+// folder. Absent if nothing is swapped, or if the folder cannot be used, which the engine will
+// report. Throws IoError (ETIMEDOUT): the disk hangs.
 std::optional<SwapDisk> swap_disk(const zero::EngineConfig& engine,
                                   const std::optional<plan::Hardware>& hardware);
 

@@ -1,4 +1,4 @@
-// zinc trace: what a trace says.
+// zinc trace: a summary of a trace.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

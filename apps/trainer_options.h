@@ -1,6 +1,5 @@
-// apps/trainer_options.h: the options that say how long a run trains, when it is evaluated, and
-// which of its models is the best. They have the names of transformers' Trainer where they mean the
-// same.
+// apps/trainer_options.h: the options for the length of a run, its evaluations, and the choice of
+// its best weights. They have the names of transformers' Trainer if they mean the same.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -26,17 +25,17 @@ struct TrainerArguments {
   std::optional<double> threshold;
 
   bool evaluates_each_epoch() const { return eval_strategy == "epoch"; }
-  // What a person calls the interval, ready for "... and at the end"; empty: at the end only.
+  // The interval in words, ready for "... and at the end"; empty: at the end only.
   std::string when_evaluated() const;
 };
 
 void add_trainer_options(CLI::App& verb, TrainerArguments& arguments);
 
-// ConfigError for options that contradict each other, or that are about evaluations that there are
-// not.
+// ConfigError for options that contradict each other, or that need evaluations in a run without
+// them.
 void require_consistent(const TrainerArguments& arguments);
 
-// `sets`: names of the validation sets. ConfigError for a metric that there is not.
+// `sets`: names of the validation sets. ConfigError for an unknown metric.
 train::BestModelOptions best_model_of(const TrainerArguments& arguments,
                                       const std::vector<std::string>& sets);
 

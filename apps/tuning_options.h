@@ -17,7 +17,8 @@ struct TuningArguments {
 };
 
 void add_tuning_options(CLI::App& verb, TuningArguments& arguments);
-// `model_type`: whose targets are peft's where --lora names none. Throws ConfigError.
+// `model_type`: the family whose default targets in peft count if --lora names none. Throws
+// ConfigError.
 hub::TuningOptions tuning_of(const TuningArguments& arguments, std::string_view model_type);
 
 }  // namespace zinc::apps

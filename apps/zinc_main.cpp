@@ -50,7 +50,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return report({kUsage, message});
 }
 
-// Of verbs that compute, or plan to, and have no head of their own that says it.
+// Prints the note on threads for verbs that compute, or plan to, and do not print it themselves.
 void say_threads(const CLI::App& app) {
   const std::string note = threads_note();
   if (note.empty() || comm::discover_rank().rank != 0) return;

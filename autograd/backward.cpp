@@ -16,7 +16,7 @@
 namespace zinc::autograd {
 namespace {
 
-// The sum takes the memory of either side where nobody else sees it.
+// The sum takes the memory of either term, if no other handle shares it.
 Tensor sum_of(Tensor a, Tensor b) {
   Tensor y;
   if (a.is_sole_owner() && a.is_contiguous()) {
@@ -96,7 +96,7 @@ class BackwardEngine {
   struct Arriving {
     std::vector<Tensor> gradients;  // by output; undefined: none so far
     std::vector<RowsUnderWay> under_way;
-    std::vector<bool> placed;  // whose place in `buffer` was handed out
+    std::vector<bool> placed;  // by output: its place in `buffer` was handed out
     Tensor buffer;
     bool is_behind_derivative = false;
   };
@@ -124,8 +124,9 @@ class BackwardEngine {
   size_t next_ = 0;  // in order_
   std::unordered_map<const Node*, Arriving> arriving_;
   std::unordered_map<Parameter*, Contributions> contributions_;
-  std::unordered_map<const Node*, int> uses_;  // of the results of nodes that offer a derivative
-  std::vector<ParameterSource*> sources_;      // in the order in which the pass meets them
+  std::unordered_map<const Node*, int>
+      uses_;                               // uses of the results of nodes that offer a derivative
+  std::vector<ParameterSource*> sources_;  // in the order in which the pass meets them
 };
 
 void BackwardEngine::add_root(const Tensor& value, Tensor gradient) {
@@ -222,7 +223,8 @@ void BackwardEngine::run_node(Node& node) {
                       arrived.buffer, options_.retain_graph || node.is_leaf(),
                       arrived.is_behind_derivative);
     node.backward(pass);
-    for (const RowsUnderWay& rows : pass.under_way_) rows.wait_for_all();  // of what was not taken
+    // parts that the node did not take
+    for (const RowsUnderWay& rows : pass.under_way_) rows.wait_for_all();
     weight_gradients = std::move(pass.weight_gradients_);
   }
   if (!options_.retain_graph && !node.is_leaf()) node.release();

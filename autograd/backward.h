@@ -35,14 +35,14 @@ struct BackwardRoot {
 // One pass from several values; a shared part of their graphs runs once.
 void backward(std::span<const BackwardRoot> roots, const BackwardOptions& options = {});
 
-// What is left of a tensor where only its history is kept: a value that backward begins from, or a
-// leaf whose gradient it ends in, long after the tensor's memory is used for something else.
+// The graph node of a tensor whose memory may be gone: a value that backward begins from, or a leaf
+// whose gradient it ends in.
 class GradientPoint {
  public:
-  GradientPoint() = default;  // of a tensor without history
+  GradientPoint() = default;  // for a tensor without history
   explicit GradientPoint(const Tensor& tensor) : edge_(edge_of(tensor)) {}
   bool exists() const { return edge_.node != nullptr; }
-  // Of a leaf: moves out what grad() gives.
+  // Moves out the gradient of a leaf, which grad() would give.
   Tensor take_gradient() const;
 
  private:
@@ -50,11 +50,11 @@ class GradientPoint {
   Edge edge_;
 };
 struct GradientRoot {
-  GradientPoint point;  // one that exists
+  GradientPoint point;  // exists() is true
   Tensor gradient;      // shape and dtype of its tensor
 };
-// One pass from several points; the graph is used up. With `later` gradients of weights may be left
-// there; it is empty before.
+// One pass from several points; the graph is used up. With `later`, which is empty before,
+// gradients of weights may be left there for a later call.
 void backward(std::span<GradientRoot> roots, DeferredGradients* later = nullptr);
 
 // The number of the node that was recorded last under the current context; 0: none yet.

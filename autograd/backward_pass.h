@@ -1,4 +1,4 @@
-// autograd/backward_pass.h: what a node sees of the backward pass that runs it.
+// autograd/backward_pass.h: the interface of a backward pass for the node that it runs.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,14 @@ namespace zinc::autograd {
 
 class BackwardEngine;
 
-// A gradient of which parts are still on their way from other ranks: as many rows each, of the
-// gradient as a matrix.
+// A gradient whose rows are still on their way from other ranks, in `num_parts` parts of equally
+// many rows, of the gradient as a matrix.
 struct RowsUnderWay {
-  int64_t num_parts = 0;                // 0: all is here
-  std::function<void(int64_t)> wait{};  // lets the compute stream wait for a part; again: nothing
+  int64_t num_parts = 0;  // 0: all is here
+  // Makes the compute stream wait for a part; a second call does nothing.
+  std::function<void(int64_t)> wait{};
 
-  // visit(begin, count): each part of `rows` rows, when it is here.
+  // visit(begin, count) for each part of `rows` rows, when the part is here.
   template <class Visit>
   void for_each_part(int64_t rows, const Visit& visit) const {
     if (num_parts == 0) return visit(int64_t{0}, rows);
@@ -53,7 +54,7 @@ class BackwardPass {
 
   // --- saved tensors
   Tensor saved(int index) const;
-  // Begins what saved() would have to wait for: Note [Beside other ranks].
+  // Begins the work that saved() would have to wait for: Note [Beside other ranks].
   void prepare_saved(int index) const;
   // The same for the last use. If the graph is not retained, the memory is freed with the handle.
   Tensor take_saved(int index);
@@ -63,15 +64,16 @@ class BackwardPass {
   // Memory for give(), of the input's shape and dtype, not initialised. With `strided` it may be
   // the gradient's place inside a larger buffer: outer strides are free then.
   Tensor gradient_memory(int input, bool strided = false);
-  // Moves out what has reached an input so far, contiguous, for a kernel that adds to it before it
-  // rounds: give() the sum. `to_write`: memory that nobody else sees. Undefined: there is nothing
-  // of the kind, and give() adds.
+  // Moves out the gradient that has reached an input so far, contiguous, for a kernel that adds to
+  // it before it rounds; give() gets the sum. `to_write`: only memory that no other handle shares.
+  // Undefined: nothing has reached the input, or it cannot be moved out; give() then adds.
   Tensor take_arrived(int input, bool to_write);
-  // The derivative that the node behind an input waits for, if it is this node's to multiply with:
-  // what is given then is behind it. Otherwise absent; `only_here`: also where the derivative's
-  // input is still to be computed again.
+  // The derivative (Node::Derivative) that the node behind an input would multiply the gradient
+  // with, if this node may multiply instead: the gradient that it gives then contains the
+  // derivative. Otherwise absent. `only_here`: absent also where the derivative's input would have
+  // to be computed again.
   std::optional<Node::Derivative> take_derivative(int input, bool only_here);
-  // Whether the gradient of this node's output is behind its derivative already.
+  // Whether the gradient of this node's output contains the node's derivative (Derivative) already.
   bool is_behind_derivative() const { return is_behind_derivative_; }
   // Gives the gradient of an input, in the input's shape and dtype. At most once per input.
   void give(int input, Tensor gradient, RowsUnderWay rows = {});
@@ -82,18 +84,18 @@ class BackwardPass {
   // Where to write the gradient of a weight on the compute stream, contiguous. At most once per
   // node and weight. The gradient is delivered when the node's backward() returns.
   GradientTarget weight_gradient(int weight);
-  // The same for a gradient that `write` makes from what it holds: now, or once later, when the
-  // node is gone.
+  // The same for a gradient that `write` makes from its captures, now or later, once. The node may
+  // be gone by then.
   //
   // Note [Beside other ranks]
   // Where an input comes from a node that waits_for_ranks(), `write` waits too, until that node has
-  // begun to hand its gradient to them: products of weights then hide what travels. Contributions
-  // to one weight keep their order.
+  // begun to hand its gradient to them: products of weights then hide the time of the transfer.
+  // Contributions to one weight keep their order.
   void make_weight_gradient(int weight, DeferredGradients::Write write);
-  bool hides_weights() const;  // whether they wait so
-  // Whether make_weight_gradient() would make it at once.
+  bool hides_weights() const;  // whether gradients of weights wait so
+  // Whether make_weight_gradient() would call `write` at once.
   bool makes_at_once(int weight) const;
-  // Issues what waits so.
+  // Makes the gradients of weights that wait.
   void make_beside();
 
   // Moves out the buffer that Node::gradient_place() made; undefined if it was not called.
@@ -113,7 +115,7 @@ class BackwardPass {
   Tensor* buffer_;
   bool retains_graph_;
   bool is_behind_derivative_;
-  std::vector<Tensor> weight_gradients_;  // of Tensors
+  std::vector<Tensor> weight_gradients_;  // gradients of weights that are Tensors
 };
 
 }  // namespace zinc::autograd

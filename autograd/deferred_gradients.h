@@ -1,11 +1,11 @@
 // autograd/deferred_gradients.h: gradients of weights that a backward pass leaves for later.
 //
-// A backward pass that is given one of these makes the gradients of all values as ever, and of
-// weights only those whose source does not defer (ParameterSource::defers()). The others are made
-// by run(): products from what the product and its backward have kept, and what a kernel has made
-// along with something else from a copy. Each weight gets its contributions in the order in which
-// it would have got them, so its gradient has the same bits; only two contributions to one weight
-// in a 16-bit dtype are rounded otherwise. (Qi et al. 2024, "Zero Bubble Pipeline Parallelism".)
+// A backward pass that is given one of these makes the gradients of all activations as usual, and
+// the gradients of those weights whose source does not defer (ParameterSource::defers()). run()
+// makes the others: by products, from the operands that the layers have kept, or from a copy, where
+// a kernel made the gradient together with another result. Each weight gets its contributions in
+// the usual order, so its gradient has the same bits; only two contributions to one weight in a
+// 16-bit dtype are rounded otherwise. (Qi et al. 2024, "Zero Bubble Pipeline Parallelism".)
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@ class DeferredGradients {
   using Write = std::function<void(const GradientTarget&)>;
 
   bool empty() const { return steps_.empty(); }
-  // Writes what is left, and tells sources of finished gradients: gradient_done(). What was kept
-  // for it is freed step by step.
+  // Writes the gradients that are left and calls gradient_done() of their sources. Memory that was
+  // kept for them is freed step by step.
   void run();
 
  private:

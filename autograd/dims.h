@@ -1,4 +1,4 @@
-// autograd/dims.h: which dimensions a function works on.
+// autograd/dims.h: the dimensions that a function works on.
 #pragma once
 
 #include <algorithm>

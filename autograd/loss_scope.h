@@ -7,7 +7,7 @@ namespace zinc::autograd {
 
 struct LossOptions {
   double label_smoothing = 0.0;  // kernels/cross_entropy.h
-  // Of linear_cross_entropy(): Note [Logits of 16 bits] in kernels/linear_cross_entropy.h.
+  // For linear_cross_entropy(): Note [Logits of 16 bits] in kernels/linear_cross_entropy.h.
   bool narrow_logits = false;
 };
 

@@ -1,5 +1,5 @@
-// autograd/mode.h: what autograd does right now, per Context: whether ops record their history,
-// and where they save.
+// autograd/mode.h: the state of autograd in a Context: whether ops record their history, and where
+// they save.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,20 @@ class RecordedDraws;
 class RecordedSeed;
 class SavedTensorStore;
 
-// The gradient that a loss is expected to receive: a value, or while work is recorded a place on
-// the device.
+// The gradient that a loss is expected to receive: a value, or a place on the device while work is
+// recorded.
 struct LossGradient {
   double value = 1.0;
-  const RecordedSeed* recorded = nullptr;  // instead of the value
+  const RecordedSeed* recorded = nullptr;  // used in place of the value, unless null
 };
 
 // Lives in a slot of the Context. Scopes change it; ops read it.
 struct Mode {
   bool gradients_enabled = true;
-  // Where ops save activations; null: activations stay as they are.
+  // The store in which ops save activations; null: activations stay where they are.
   SavedTensorStore* store = nullptr;
-  // Where recompute() saves its inputs while `store` is null; null: inputs stay as they are.
+  // The store in which recompute() saves its inputs while `store` is null; null: inputs stay where
+  // they are.
   SavedTensorStore* recompute_store = nullptr;
   // Backward makes cheap results again instead of keeping them: Note [Remade results]. Only while
   // `store` is null.
@@ -35,10 +36,10 @@ struct Mode {
   // The stream for the kernels of ops; null: the compute stream. Only a replay that has saved
   // everything sets it, to a stream that drops work.
   Stream* stream = nullptr;
-  // Where the keys of random numbers lie while work is recorded (CUDA graphs); null: kernels take
-  // keys by value.
+  // The keys of random numbers on the device, while work is recorded (CUDA graphs); null: kernels
+  // take keys by value.
   RecordedDraws* draws = nullptr;
-  int64_t last_sequence = 0;  // of the newest node
+  int64_t last_sequence = 0;  // sequence number of the newest node
 
   static Mode& current() { return Context::current().slot<Mode>(); }
 };

@@ -43,7 +43,7 @@ class Remade;
 // it. Runs on the issuing thread, before the gradient is used.
 using GradientHook = std::function<Tensor(const Tensor& gradient)>;
 
-// Where the gradient of an operand goes. No node: no gradient is wanted.
+// The destination of an operand's gradient. No node: no gradient is wanted.
 struct Edge {
   std::shared_ptr<Node> node;
   int output = 0;
@@ -71,12 +71,12 @@ class Node : public std::enable_shared_from_this<Node> {
     bool retains_gradient = false;
     Tensor gradient;               // retained: the gradient of the last pass that reached it
     int64_t version = 0;           // the tensor's version when the op had written it
-    std::weak_ptr<Remade> remade;  // while something keeps the node instead of the result
+    std::weak_ptr<Remade> remade;  // exists while an op keeps the node instead of the result
   };
   struct WeightOperand {
     Parameter* parameter = nullptr;  // null for a Tensor and for an absent weight
     bool trainable = false;
-    Edge edge;          // of a Tensor
+    Edge edge;          // of a weight that is a Tensor
     SavedTensor value;  // of a Tensor whose values backward reads
     Shape shape;
     DType dtype = DType::f32;
@@ -100,7 +100,7 @@ class Node : public std::enable_shared_from_this<Node> {
   // from the node's parameters and saved tensors. Called after the node was recorded. See Note
   // [Remade results].
   virtual bool can_remake(int output) const;
-  // True if it does so outside of a RemakeScope as well.
+  // True if remake() computes the output again outside of a RemakeScope as well.
   virtual bool always_remakes(int output) const;
   // Computes the output again. Called before release(), with gradients off.
   virtual Tensor remake(int output);
@@ -111,17 +111,18 @@ class Node : public std::enable_shared_from_this<Node> {
   // Note [Beside other ranks].
   virtual bool waits_for_ranks() const { return false; }
 
-  // What backward() multiplies the gradient of its only output with first, elementwise: the
-  // derivative of an activation at `input`, and the factor, if there is one, that the activation
-  // was multiplied with. What is of the factor goes to factor_gradient. Where a product makes that
-  // gradient, and nothing else adds to it, the product does so instead, with the same bits:
-  // BackwardPass::take_derivative().
+  // An elementwise factor of the gradient of the node's only output, with which backward() would
+  // begin: the derivative of an activation at `input`, times `factor`, if the activation was
+  // multiplied by one. The gradient of `factor` goes to factor_gradient. Where a matrix product
+  // makes the output's gradient, and nothing else adds to that, the product multiplies in its
+  // epilogue instead, with the same bits: BackwardPass::take_derivative().
   struct Derivative {
     kernels::Activation activation;
     Tensor input;
     Tensor factor{};
     Tensor factor_gradient{};  // may be the memory of the factor
-    Tensor gradient{};         // where that of the input goes, rows at one stride; may be the input
+    // memory for the gradient of the input, rows at one stride; may be the input's
+    Tensor gradient{};
   };
   virtual bool offers_derivative() const { return false; }
   virtual Derivative derivative() { return {}; }  // called before release(), if it offers one
@@ -138,8 +139,8 @@ class Node : public std::enable_shared_from_this<Node> {
   const std::vector<Edge>& inputs() const { return inputs_; }
   const std::vector<WeightOperand>& weights() const { return weights_; }
   std::vector<SavedTensor>& saved() { return saved_; }
-  // The values of a weight: of a parameter, of a tensor that was added with `reads_values`, or none
-  // of an absent weight.
+  // Whether the values of a weight can be read: a parameter's, those of a tensor that was added
+  // with `reads_values`, or an absent weight's (none).
   bool can_read(int weight) const;
   WeightValue values_of(int weight) const;
   std::vector<Output>& outputs() { return outputs_; }

@@ -96,8 +96,8 @@ inline Tensor operator&(const Tensor& a, const Tensor& b) { return autograd::log
 inline Tensor operator|(const Tensor& a, const Tensor& b) { return autograd::logical_or(a, b); }
 inline Tensor operator!(const Tensor& mask) { return autograd::logical_not(mask); }
 
-// What is neither tensor nor number is refused in a few lines, instead of by a list of every
-// operator that there is. A parameter's tensor is value(parameter).
+// An operand that is neither tensor nor number is refused with a short message, instead of a list
+// of all operators. A parameter's tensor is value(parameter).
 template <class T>
 concept NoOperand = !TensorOrNumber<T>;
 #define ZINC_REFUSED(Result, sign)                                             \
@@ -117,7 +117,7 @@ ZINC_REFUSED(bool, ==)
 ZINC_REFUSED(bool, !=)
 #undef ZINC_REFUSED
 
-// As to_string() has it.
+// Prints to_string().
 inline std::ostream& operator<<(std::ostream& stream, const Tensor& tensor) {
   return stream << to_string(tensor);
 }

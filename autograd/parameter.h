@@ -62,7 +62,8 @@ struct Initializer {
 
 // Writes elements [begin, begin + out.numel()) of the parameter called `name`, flat row-major
 // order. out: [n] contiguous host memory of any float dtype. Deterministic, on every machine: only
-// IEEE operations that round exactly. Synchronous; any thread; uses the caller's OpenMP threads.
+// IEEE operations that round exactly. Synchronous; any thread; uses the threads of the caller's
+// parallel loops.
 //
 // Element i takes the 64 bits r of words 2i and 2i + 1 of the key (seed, Purpose::initialize, hash
 // of name). uniform: low + (high - low) * floor(r / 2^11) / 2^53. normal: mean + std * z with z the
@@ -104,7 +105,7 @@ class ParameterGuard {
   ConstView view_;
 };
 
-// Where backward puts the gradient of a parameter.
+// The memory for the gradient of a parameter.
 struct GradientTarget {
   View view;                // shape and dtype of the parameter, contiguous
   bool accumulate = false;  // false: overwrite; true: add to what is there
@@ -136,7 +137,7 @@ class ParameterSource {
   virtual void release(Parameter& parameter) noexcept = 0;
 };
 
-// Where a source of many parameters finds one of them; the numbers are the source's own.
+// The place of a parameter in a source of many parameters, in the source's own numbers.
 struct ParameterIndex {
   int group = 0;
   int position = 0;  // in the group
@@ -184,23 +185,23 @@ class Parameter {
   // values and gradients.
   ParameterSource& source() const { return *source_; }
   void set_source(ParameterSource& source, ParameterIndex index = {});
-  ParameterIndex index() const { return index_; }  // under that source
+  ParameterIndex index() const { return index_; }  // in that source
   void reset_source();                             // back to the resident one
 
-  // --- What the resident source keeps. Absent under any other source: data() then throws.
-  // Materialises on first use by the initialiser, with the current context's seed and device. Its
+  // --- Values in the resident source. Under any other source there are none, and data() throws.
+  // The initialiser makes the values at first use, with the current context's seed and device. The
   // memory is labelled parameters, that of the gradient gradients.
   Tensor& data();
   bool has_data() const { return data_.has_value(); }
   void drop_data();  // forgets values and gradient; settings can change again
   // Moves the values of resident parameters into one block, one behind the other. Nothing happens
-  // where they lie so, where a source of another kind has one of them, where somebody else holds a
-  // handle of data(), or where a size is no multiple of 64 bytes.
+  // where they lie in one block already, where another source has one of them, where another handle
+  // of data() exists, or where a size is no multiple of 64 bytes.
   static void join_data(std::span<Parameter* const> parameters);
   // Takes over values: [shape] of this dtype, contiguous. Under the resident source.
   void adopt_data(Tensor values);
-  // Marks the values as lost, so that nobody takes first values for them. data() throws
-  // InvalidArgument with `why` until adopt_data(), overwrite_data() or drop_data().
+  // Marks the values as lost, so that no one mistakes newly initialised values for them. data()
+  // throws InvalidArgument with `why` until adopt_data(), overwrite_data() or drop_data().
   void lose_data(std::string why);
   const std::string& loss_of_data() const { return loss_of_data_; }  // empty: not lost
   // data() for a caller that overwrites all of it.

@@ -64,7 +64,7 @@ class Replay final : public SavedTensorStore, public std::enable_shared_from_thi
     return results;
   }
 
-  // Of the first run: keeps nothing but what the tensor looks like.
+  // Called in the first run: keeps only shape and dtype of the tensor.
   std::unique_ptr<SavedSlot> save(const Tensor& tensor) override;
 
   Tensor restore(size_t index) {
@@ -104,7 +104,7 @@ class Replay final : public SavedTensorStore, public std::enable_shared_from_thi
   LossOptions loss_options_;
   std::vector<Input> inputs_;
   const std::vector<Tensor>* first_inputs_ = nullptr;
-  std::vector<Save> saves_;  // of the first run, in order
+  std::vector<Save> saves_;  // saves of the first run, in order
   bool has_run_ = false;
 };
 
@@ -130,7 +130,7 @@ class SavedInput final : public SavedSlot {
   std::shared_ptr<SavedTensor> saved_;
 };
 
-// What a node of the replay's graph keeps. Nobody runs that graph.
+// The slot of a node in the replay's graph, which no backward pass uses.
 class NothingSaved final : public SavedSlot {
  public:
   Tensor restore() override {
@@ -150,7 +150,7 @@ std::unique_ptr<SavedSlot> Replay::save(const Tensor& tensor) {
   return std::make_unique<DroppedTensor>(shared_from_this(), saves_.size() - 1);
 }
 
-// The store of the second run: hands what it is given to the nodes of the first.
+// The store of the second run: hands the tensors that are saved to the nodes of the first run.
 class Replay::Collector final : public SavedTensorStore {
  public:
   explicit Collector(Replay& replay)

@@ -16,8 +16,8 @@
 // of autograd's ops are queued on a stream that drops them.
 //
 // fn must do the same work on the same inputs each time. It must not branch on values that it
-// reads: values behind the replay's last save are not computed. It must not change its inputs. What
-// it captures by reference must live until backward. Calls may be nested.
+// reads: values behind the replay's last save are not computed. It must not change its inputs. Its
+// captures by reference must live until backward. Calls may be nested.
 #pragma once
 
 #include <cstdint>

@@ -37,9 +37,10 @@ class RecordedDraws {
   bool were_all_placed() const { return placed_.size() == places_.size(); }
 
  private:
-  std::vector<std::pair<uint64_t, uint64_t>> calls_;  // of each site, in order of sites
-  Tensor counters_;                                   // [draws] i64
-  std::unordered_map<uint64_t, int64_t> places_;      // by counter
+  // (site, number of draws), in the order of sites
+  std::vector<std::pair<uint64_t, uint64_t>> calls_;
+  Tensor counters_;                               // [draws] i64
+  std::unordered_map<uint64_t, int64_t> places_;  // index in counters_, by counter
   std::unordered_set<uint64_t> placed_;
 };
 

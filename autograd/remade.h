@@ -1,11 +1,11 @@
 // autograd/remade.h: cheap results that backward makes again instead of keeping them.
 //
 // Note [Remade results]
-// A norm's node keeps what was normalised and the statistics. The product behind the norm saves the
-// norm's result, which one pass over memory makes of what the node keeps. So inside a RemakeScope
-// the product keeps the norm's node in the place of the result. In backward the first restore()
-// runs the norm's kernel again, on the same operands: the bits are the same. All ops that saved one
-// result share what is made, and the memory goes with the last of them.
+// A norm's node keeps the norm's input and its statistics. The product behind the norm saves the
+// norm's result, which one pass over memory computes again from what the node keeps. So inside a
+// RemakeScope the product keeps the norm's node in the place of the result. In backward the first
+// restore() runs the norm's kernel again, on the same operands: the bits are the same. All ops that
+// saved one result share the new copy, and its memory is freed with the last of them.
 //
 // Results that are made again: those of norms, GELU, SwiGLU, the other unary functions, and of
 // products with an activation (Node::can_remake()). Results that ranks gather are made again
@@ -29,10 +29,10 @@ class RemakeScope : detail::ModeScope<bool> {
   explicit RemakeScope(bool remakes) : ModeScope(&Mode::remakes, remakes) {}
 };
 
-// A slot that makes `tensor` again; null where the tensor has to be kept. `in_scope`: inside of a
-// RemakeScope.
+// A slot that makes `tensor` again; null where the tensor has to be kept. `in_scope`: whether the
+// save is inside of a RemakeScope.
 std::unique_ptr<SavedSlot> remade_slot(const Tensor& tensor, bool in_scope);
-// Whether a node that saves the tensor now keeps the node behind it in its place.
+// Whether a node that saves the tensor now keeps the tensor's own node in place of the tensor.
 bool is_remade(const Tensor& tensor);
 
 }  // namespace zinc::autograd

@@ -6,8 +6,8 @@
 
 namespace zinc::autograd {
 
-// Values are made at first use, on the current context's device. A gradient is added to what
-// Parameter::grad() holds; after zero_grad() it overwrites. Holds no state of its own.
+// Values are made at first use, on the current context's device. A gradient is added to
+// Parameter::grad(); after zero_grad() it overwrites. The source itself has no state.
 class ResidentSource final : public ParameterSource {
  public:
   ParameterGuard acquire(Parameter& parameter) override;

@@ -20,7 +20,7 @@ class SavedSlot {
   virtual Tensor restore() = 0;
   // False: restore() would compute a part of the forward pass again.
   virtual bool is_here() const { return true; }
-  // restore() will be called soon: begins what can go on beside other work.
+  // restore() will be called soon: begins the part of it that can run beside other work.
   virtual void prepare() {}
 };
 
@@ -39,7 +39,7 @@ class SavedTensorScope : detail::ModeScope<SavedTensorStore*> {
   explicit SavedTensorScope(SavedTensorStore& store) : ModeScope(&Mode::store, &store) {}
 };
 
-// What a node keeps: a tensor handed to the current store. Move-only.
+// A tensor that a node keeps through the current store. Move-only.
 class SavedTensor {
  public:
   SavedTensor() = default;

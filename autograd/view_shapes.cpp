@@ -14,7 +14,7 @@ AnyView matrix(std::string_view op, const AnyView& view) {
   const Shape shape{view.rows(), view.cols()};
   if (rank == 2) return view;
   if (view.is_contiguous()) return view.reshape(shape);
-  int64_t row_stride = 0;  // of the innermost leading dimension that has one
+  int64_t row_stride = 0;  // stride of the innermost leading dimension that has one
   int64_t expected = 0;
   for (int d = rank - 2; d >= 0; --d) {
     if (view.dim(d) == 1) continue;

@@ -17,7 +17,7 @@ namespace zinc::autograd {
 // The values of a weight, valid for work issued to the compute stream while this lives. Move-only.
 class WeightValue {
  public:
-  WeightValue() = default;  // of an absent weight: an empty view
+  WeightValue() = default;  // an absent weight: an empty view
   explicit WeightValue(Tensor tensor) : tensor_(std::move(tensor)), view_(tensor_.view()) {}
   explicit WeightValue(ParameterGuard guard) : guard_(std::move(guard)), view_(guard_.view()) {}
   const ConstView& view() const { return view_; }
@@ -29,13 +29,13 @@ class WeightValue {
 };
 
 // The values of weights [n_i, ...] as one weight [sum of n_i, ...]: in place where they lie one
-// behind the other, else a copy in workspace. Valid as they are. Move-only.
+// behind the other, else a copy in workspace. Valid as long as the parts. Move-only.
 //
 // Note [Weights side by side]
-// A copy costs what a pass over the weights costs, so they should lie so. Parameters of a shard
-// group that are declared one behind the other do, in one segment and with whole chunks
-// (zero/layout/shard_group.h), on every stage and tier. Resident ones are moved together once:
-// Parameter::join_data(). Where they lie changes no bit.
+// A copy costs a pass over the weights, so weights should lie one behind the other. Parameters of a
+// shard group that are declared one behind the other do, in one segment and with whole chunks
+// (zero/layout/shard_group.h), on every stage and tier. Resident parameters are moved together
+// once: Parameter::join_data(). The place changes no bit.
 class JoinedValue {
  public:
   // At least one, of one dtype; all absent: an empty view.

@@ -9,7 +9,7 @@ namespace {
 
 struct Buffers {
   std::vector<Array> arrays;
-  std::vector<Array> before;  // as they were before the first run
+  std::vector<Array> before;  // copies from before the first run
 };
 
 bool is_fixed_integer(const ArraySpec& spec) { return spec.fixed && !is_float(*spec.fixed); }

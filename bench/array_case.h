@@ -36,8 +36,9 @@ struct ArrayCase {
   kernels::Cost cost;
 };
 
-// What lies between the f64 path and one rounding to the dtype after sums in f32: half a unit of a
-// 16-bit format (2^-9 for bf16, kept at 2^-8), or 2^-24 times the root of a thousand terms.
+// The allowed difference between the f64 path and one rounding to the dtype after sums in f32: half
+// a unit of a 16-bit format (2^-9 for bf16, kept at 2^-8), or 2^-24 times the root of a thousand
+// terms.
 double case_tolerance(DType dtype);
 
 void add_case(Registry& registry, const ArrayCase& array_case);

@@ -144,7 +144,7 @@ Array::Array(const Shape& shape, DType dtype, HostMemory) {
   const int64_t bytes = (size / unit + 1) * unit;
   void* data = std::aligned_alloc(static_cast<size_t>(unit), static_cast<size_t>(bytes));
   if (data == nullptr) throw std::bad_alloc();
-  // As zinc's allocator does.
+  // zinc's allocator asks for huge pages in the same way.
   if (unit == kHugePage) madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   storage_ = std::shared_ptr<void>(data, [](void* p) { std::free(p); });
   auto* page = static_cast<char*>(data);

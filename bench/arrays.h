@@ -17,7 +17,8 @@
 
 namespace zinc::bench {
 
-// The f64 path of a GPU's bench runs on the CPU, in a context that knows this one of the GPU.
+// The f64 path of a GPU's bench runs on the CPU, in a context that knows the GPU's context through
+// this.
 struct BenchedGpu {
   Context* context = nullptr;  // a slot of the CPU's context
 };

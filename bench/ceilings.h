@@ -21,9 +21,9 @@ class Probe {
   virtual double work_per_run() const = 0;  // bytes (stream) or flops (gemm)
 };
 
-// Reads, writes and updates so many f32 arrays in one pass, `bytes` in all (an updated array counts
-// twice); arrays are rotated so that none is in a cache. Stores bypass the cache where that is
-// faster, which is tried once when the probe is made.
+// Reads, writes and updates the given numbers of f32 arrays in one pass, `bytes` in all (an updated
+// array counts twice); arrays are rotated so that none is in a cache. Stores bypass the cache where
+// that is faster, which is tried once when the probe is made.
 std::unique_ptr<Probe> make_stream_probe(int reads, int writes, int updates, int64_t bytes);
 
 // The vendor library called directly with this shape, contiguous operands and its own threading, in
@@ -46,14 +46,14 @@ struct CeilingFigure {
   double median = 0.0;
   double best = 0.0;
 };
-// Stream patterns and the GEMM shapes of a gpt2-124m training step, of the context's device. Takes
-// about `seconds`.
+// Measures stream patterns and the GEMM shapes of a gpt2-124m training step, on the context's
+// device. Takes about `seconds`.
 std::vector<CeilingFigure> measure_ceilings(Context& context, double seconds = 5.0);
 std::string table_of(const std::vector<CeilingFigure>& figures);
 
 // Bytes of the largest cache that a core reaches; 64 MiB where the system does not tell.
 int64_t last_level_cache_bytes();
-// Of the GPU's second level.
+// Bytes of the GPU's second-level cache.
 int64_t last_level_cache_bytes(const Device& device);
 
 }  // namespace zinc::bench

@@ -25,7 +25,7 @@ namespace {
 // Steps that are timed beside one write: training comes first, and may keep it long.
 constexpr int64_t kMostBeside = 8;
 
-// Removed with all that is in it.
+// A folder that is removed with all that is in it.
 struct Folder {
   explicit Folder(const std::string& parent) : path(parent + "/zinc-bench-checkpoint") {
     std::filesystem::create_directories(path);
@@ -37,13 +37,14 @@ struct Folder {
   std::string path;
 };
 
-// And the disk is done with it, which may take as long as to write it.
+// Returns when the disk is done with the removal, which may take as long as the write.
 void remove_now(const std::string& path) {
   std::filesystem::remove_all(path);
   ::sync();
 }
 
-// What the disk takes: the same bytes from memory to one file, past the page cache and synced.
+// Writes the same bytes from memory to one file, past the page cache, with a sync: the disk's own
+// time.
 void write_plain(const std::string& path, std::span<const std::byte> bytes) {
   files::AtomicFile file = files::AtomicFile::create_shared(path, 0, /*direct=*/true);
   file.write(0, bytes);

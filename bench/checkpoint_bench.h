@@ -1,5 +1,5 @@
-// bench/checkpoint_bench.h: what a checkpoint costs a run: the pause, the write, and the training
-// beside it, beside what memory and disk do in the same run.
+// bench/checkpoint_bench.h: the cost of a checkpoint for a run: the pause, the write, and the
+// training beside it, compared with memory and disk in the same run.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,9 @@ struct CheckpointBenchOptions {
 struct CheckpointBenchResult {
   int64_t bytes = 0;
   double stall_seconds = 0.0;   // a checkpoint that is written beside training: until it goes on
-  double copy_seconds = 0.0;    // of as many bytes by one thread's memcpy
+  double copy_seconds = 0.0;    // one thread's memcpy of as many bytes
   double write_seconds = 0.0;   // a checkpoint that training waits for, until it is committed
-  double plain_seconds = 0.0;   // as many bytes to one file, in blocks of 4 MiB, and synced
+  double plain_seconds = 0.0;   // as many bytes to one file, in blocks of 4 MiB, with a sync
   double load_seconds = 0.0;    // open, verify, load; pages may be cached
   double step_seconds = 0.0;    // of training without a write
   double beside_seconds = 0.0;  // of a step beside a write

@@ -22,8 +22,9 @@ namespace zinc::bench {
 namespace {
 
 constexpr int64_t kSeq = 32;
-constexpr int64_t kFillSeq = 16;  // short, so that what memory saves is a good part of a step
-constexpr int64_t kSteps = 4;     // of a run; the first warms up
+// Sequences are short, so that the time that memory saves is a good part of a step.
+constexpr int64_t kFillSeq = 16;
+constexpr int64_t kSteps = 4;  // of a run; the first one warms up
 
 // States stay on the device, because a CPU's host memory is the same; buffers and order are fixed,
 // so that every candidate can be timed.
@@ -34,7 +35,7 @@ constexpr const char* kFixed = R"({
     "stage3_param_persistence_threshold": 0, "stage3_prefetch_bucket_size": 0},
   "zinc": {"schedule": "horizontal"}})";
 
-// A key that is open, and what it becomes where there is least memory.
+// A key that is open, and its value with the least memory.
 struct OpenKey {
   const char* name;
   const char* config;
@@ -108,7 +109,7 @@ class Tokens final : public data::Dataset {
   int64_t seq_;
 };
 
-// Of this process, by all its threads.
+// Processor time of this process, over all its threads.
 double cpu_seconds() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -168,7 +169,7 @@ plan::PlanOptions plan_options(const FitBenchOptions& options, const plan::Hardw
           .hardware = hardware};
 }
 
-// Of candidates of one model, by the file that makes them.
+// Runs of candidates of one model, by the file that makes them.
 class Bench {
  public:
   Bench(std::string name, hub::ModelConfigFile model, const FitBenchOptions& options,

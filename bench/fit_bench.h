@@ -4,7 +4,7 @@
 // (bench/measure_hardware.h), small models:
 //   the search   every candidate is timed once; at each of several limits of memory the chosen one
 //                stands against the fastest candidate that fits
-//   "auto"       each key that fills memory, with memory for more and more of what it keeps
+//   "auto"       each key that fills memory, at growing limits of memory
 // Seconds are those of a processor, per step and rank: of a machine that others use, too, they say
 // more than the clock.
 #pragma once
@@ -20,8 +20,8 @@ namespace zinc::bench {
 
 struct FitBenchOptions {
   int world = 2;
-  int limits = 12;           // of memory, from the least that anything takes to the most
-  int rounds = 2;            // in each of which every candidate runs; the fastest step counts
+  int limits = 12;           // of memory, from the least that any candidate takes to the most
+  int rounds = 2;            // in each round every candidate runs; the fastest step counts
   int64_t global_batch = 8;  // sequences of a step
   int64_t shrink = 1;        // divides the models' width; above 1 no figure says anything
 };
@@ -30,7 +30,7 @@ struct FitBenchRow {
   int64_t limit = 0;     // bytes of device and host memory of a rank
   std::string words;     // the chosen candidate
   int64_t planned = 0;   // bytes reserved
-  int64_t measured = 0;  // likewise, of the fullest rank
+  int64_t measured = 0;  // bytes reserved by the fullest rank
   double predicted_seconds = 0.0;
   double seconds = 0.0;
   std::string best_words;
@@ -49,9 +49,9 @@ struct FitBenchModel {
 struct FillBenchRow {
   std::string key;
   int share = 0;         // per cent; 0: the least that the run takes
-  int64_t reserved = 0;  // as planned
+  int64_t reserved = 0;  // bytes, as planned
   int64_t measured = 0;
-  double gathered_bytes = 0.0;  // that a rank sends in all_gathers of a step
+  double gathered_bytes = 0.0;  // bytes that a rank sends in all_gathers of a step
   double predicted_seconds = 0.0;
   double seconds = 0.0;
 };
@@ -61,7 +61,8 @@ struct FitBenchResult {
   std::vector<FillBenchRow> fills;
   std::vector<FitBenchModel> models;
   double seconds = 0.0;
-  // Every chosen candidate within its limit, as planned, and no slower than so many times the best.
+  // True if every chosen candidate is within its limit, as planned, and takes at most `ratio` times
+  // as long as the best.
   bool holds(double ratio) const;
 };
 

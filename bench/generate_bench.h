@@ -26,28 +26,27 @@ struct WrittenTexts {
   int64_t batch = 0;
   Samples prefill_seconds{};  // up to the first token, of each round
   Samples decode_seconds{};   // the others
-  // Of the medians:
+  // The following are computed from the medians.
   double prefill_tokens_per_second = 0.0;
   double decode_tokens_per_second = 0.0;  // of all texts together
-  // Weights that a token reads, a second, and that over what the stream probe reads beside it.
+  // Bytes of weights that decoding reads per second, and their ratio to the stream probe's bytes.
   double weight_bytes_per_second = 0.0;
   double stream_share = 0.0;
 };
 
 struct GenerateBenchResult {
   std::vector<WrittenTexts> batches;     // in the order of the options
-  double weight_bytes = 0.0;             // that are multiplied with a token
+  double weight_bytes = 0.0;             // weights that are multiplied with a token
   double stream_bytes_per_second = 0.0;  // reads alone; median of probes between the rounds
 };
 
 struct GenerateBenchHooks {
   std::function<void()> before_round;  // before each batch of each round, the untimed ones too
-  std::function<void(const WrittenTexts& texts)> after_round;  // of each timed one
+  std::function<void(const WrittenTexts& texts)> after_round;  // after each timed round
 };
 
 // Random weights and prompts; the most likely token each time, with the cache of keys and values.
-// ConfigError for a model that is no
-// decoder, or has too few positions.
+// ConfigError for a model that is no decoder, or has too few positions.
 GenerateBenchResult run_generate_bench(comm::World& world, const GenerateBenchOptions& options,
                                        const GenerateBenchHooks& hooks = {});
 std::string json_of(const GenerateBenchOptions& options, const GenerateBenchResult& result);

@@ -13,7 +13,7 @@
 namespace zinc::bench {
 namespace {
 
-// Of the median run; `once` gives the seconds of one.
+// The rate of the median run; `once` gives the seconds of one run.
 double rate(int64_t bytes, double seconds, const std::function<double()>& once) {
   Samples samples;
   once();

@@ -10,14 +10,14 @@
 namespace zinc::bench {
 
 struct HostRateOptions {
-  int64_t bytes = int64_t{256} << 20;  // of a copy, and of the arrays of an update together
-  double seconds = 0.5;                // of each figure; at least three runs
+  int64_t bytes = int64_t{256} << 20;  // of a copy; in an update, of all arrays together
+  double seconds = 0.5;                // for each figure; at least three runs
 };
 
-// What this rank gets; ranks that measure at the same time share the host's memory. Copies are
-// zinc::transfer() between blocks of the tiers pinned_host and device on the compute stream, timed
-// by the device's own clock on a GPU. The update, on a GPU's host only: zinc's AdamW for bf16
-// models on the host stream, with the context's threads.
+// Measures the rates of this rank; ranks that measure at the same time share the host's memory.
+// Copies are zinc::transfer() between blocks of the tiers pinned_host and device on the compute
+// stream, timed by the device's own clock on a GPU. The update, on a GPU's host only: zinc's AdamW
+// for bf16 models on the host stream, with the context's threads.
 plan::HostRates measure_host_rates(Context& context, const HostRateOptions& options = {});
 
 }  // namespace zinc::bench

@@ -6,9 +6,9 @@
 
 namespace zinc::bench {
 
-// What somebody else's kernel takes for the same work.
+// The time of another program's kernel for the same work.
 struct Baseline {
-  std::string name;  // as in "cuDNN" or the file's own name
+  std::string name;  // "cuDNN", or the file's name
   double median_us = 0.0;
 };
 
@@ -16,9 +16,9 @@ struct Baseline {
 using Baselines = std::map<std::string, Baseline>;
 
 // A heading with at least op, pass, dtype, shape and median_us, in any order, then a line per
-// figure; a column `name` says whose it is, else the file's name does. Fields with commas in double
-// quotes: what `zinc bench kernels --csv` writes is read too. Of several lines for one kernel the
-// fastest counts. Throws DataError with file and line.
+// figure; a column `name` names the kernel's owner, else the file's name does. Fields with commas
+// are in double quotes, so the output of `zinc bench kernels --csv` can be read, too. The fastest
+// of several lines for one kernel counts. Throws DataError with file and line.
 Baselines read_baselines(const std::string& path);
 
 }  // namespace zinc::bench

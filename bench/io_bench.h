@@ -19,7 +19,7 @@ struct IoBenchOptions {
   std::vector<int64_t> block_sizes{1 << 18, 1 << 20, 8 << 20};
   std::vector<int> queue_depths{4, 8, 32};
   std::vector<int> threads{1, 2};
-  bool fio = true;  // where the program is installed
+  bool fio = true;  // if the program is installed
 };
 
 // Bytes per second; medians over the repetitions.
@@ -39,7 +39,7 @@ struct IoBenchResult {
 };
 
 struct IoBenchReport {
-  bool aio = false;     // libaio; else the thread pool
+  bool aio = false;     // false: the thread pool
   bool direct = false;  // past the page cache
   std::vector<IoBenchResult> results;
   // The one with the highest mixed rate.

@@ -22,8 +22,8 @@ namespace {
 
 constexpr int64_t kMaxInstances = 16;
 constexpr double kMaxInstanceBytes = 4e9;  // of all instances together
-// On a GPU so many runs make a sample that it lasts this long: what lies between events is then
-// longer than their resolution, and launches hide behind runs.
+// On a GPU a sample has enough runs to last this long, so that it is far longer than the resolution
+// of events, and launches are hidden behind the runs before.
 constexpr double kDeviceSampleSeconds = 5e-4;
 constexpr int kMaxRunsPerSample = 64;
 
@@ -62,7 +62,7 @@ const CudaDeviceInfo* info_of(const std::vector<CudaDeviceInfo>& gpus, const Dev
   return device.is_cuda() && index < gpus.size() ? &gpus[index] : nullptr;
 }
 
-// What nvidia-smi says, on one line; "" where there is none.
+// nvidia-smi's output, on one line; "" without nvidia-smi.
 std::string clocks_of(const Device& device) {
   if (!device.is_cuda()) return "";
   const std::string command =
@@ -178,7 +178,7 @@ Times measure(const std::vector<Instance>& instances, Probe* probe, double work,
   return times;
 }
 
-// The entry's own baseline and what was imported: the faster counts.
+// Compares with the entry's own baseline and the imported ones; the fastest counts.
 void compare_with_others(const Entry& entry, Context& context, const KernelBenchOptions& options,
                          KernelResult& result) {
   if (const auto found = options.imported.find(result.name()); found != options.imported.end()) {

@@ -1,5 +1,5 @@
 // bench/kernel_bench.h: verifies and times registered kernels; `zinc bench kernels` and
-// zinc_bench_kernels call it. Nothing here prints; bench/kernel_report.h writes what it finds.
+// zinc_bench_kernels call it. Nothing here prints; bench/kernel_report.h writes the results.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace zinc::bench {
 
-// What a sample is timed by.
+// The clock of a sample.
 enum class KernelTimer : uint8_t {
   automatic,  // host on the CPU, events on a GPU
   graph,      // GPU: events around one launch of a CUDA graph of all runs of the sample
@@ -29,7 +29,7 @@ struct KernelBenchOptions {
   std::vector<FreeShape> shapes;  // one after another, instead of the model's; empty: the model's
   std::optional<Extent> extent;   // absent: memory on the CPU, gpu on a GPU
   double min_seconds = 0.3;       // of kernel time per entry
-  double max_noise = 0.0;         // go on until the noise is at most this share, 0: do not care
+  double max_noise = 0.0;         // goes on until the noise is at most this share; 0: no limit
   int min_samples = 5;
   int max_samples = 1000;
   bool cold = true;    // go round enough instances to fill the caches twice
@@ -54,15 +54,15 @@ struct KernelResult {
   double percent_of_ceiling = 0.0;  // median over pairs of neighbouring samples
   double percent_of_spec = 0.0;     // bytes per second over the data sheet's; 0: not known
   // Memory-bound ops of the CPU: GB/s of one thread on arrays that lie in its cache, times the
-  // threads. What arithmetic alone allows; where it is below the stream ceiling, arithmetic is the
-  // bound.
+  // threads. This is the limit of arithmetic alone; if it is below the stream ceiling, arithmetic
+  // is the bound.
   double in_cache_gb_per_s = 0.0;
   double percent_of_bound = 0.0;  // of the lower of ceiling_value and in_cache_gb_per_s
   std::string timer;              // "host", "events", "graph"
-  // With a graph: the most that one of the kernels takes of a thread; 0 elsewhere.
+  // With a graph: the most registers and spilled bytes of a thread among the kernels; 0 elsewhere.
   int registers = 0;
   int64_t spilled_bytes = 0;
-  // The fastest that somebody else takes for the same; "" and 0 where nothing is known.
+  // The fastest kernel of another program for the same work; "" and 0 if none is known.
   std::string baseline;
   double baseline_us = 0.0;
   double speed_to_baseline = 0.0;  // baseline_us / median_us: above 1 where ours is faster
@@ -73,14 +73,14 @@ struct KernelResult {
   std::string name() const { return op + " " + pass + " " + dtype + " " + shape; }
 };
 
-// What the figures belong to.
+// The machine and the versions of the figures.
 struct BenchedMachine {
   std::string cpu;  // model name
   std::string gpu;  // "" on the CPU
   int threads = 0;
-  std::string library;   // of the GEMM door
+  std::string library;   // library of the GEMM door
   std::string versions;  // of zinc, its compiler, CUDA
-  std::string clocks;    // what the driver says of the GPU before and after; "" where it does not
+  std::string clocks;    // the driver's figures for the GPU before and after; "" if it has none
 };
 
 struct KernelReport {
@@ -99,7 +99,7 @@ KernelResult run_entry(const Entry& entry, const Entry* in_cache, Context& conte
 // InvalidArgument for a filter that is no regular expression or finds nothing.
 std::vector<Entry> chosen_entries(const KernelBenchOptions& options, const Device& device);
 
-// All of them. `on_result` sees each as it comes.
+// Runs all benches. `on_result` sees each result as it comes.
 KernelReport run_kernel_benches(Context& context, const KernelBenchOptions& options,
                                 const std::function<void(const KernelResult&)>& on_result = {});
 

@@ -24,7 +24,7 @@ Comparison compare(const KernelResult& before, const KernelResult& after,
                                  3.0 * std::hypot(before.noise_percent, after.noise_percent));
   if (before.verified() && !after.verified()) {
     c.verdict = Verdict::now_wrong;
-  } else if (!(c.change_percent <= c.threshold_percent)) {  // also where there is no number
+  } else if (!(c.change_percent <= c.threshold_percent)) {  // also if it is no number
     c.verdict = Verdict::slower;
   } else if (c.change_percent < -c.threshold_percent) {
     c.verdict = Verdict::faster;

@@ -22,7 +22,7 @@ struct Comparison {
   std::string name;  // "op pass dtype shape", with the device
   double before_us = 0.0, after_us = 0.0;
   double change_percent = 0.0;     // positive: slower
-  double threshold_percent = 0.0;  // what it takes to be called a change
+  double threshold_percent = 0.0;  // above this it counts as a change
   Verdict verdict = Verdict::same;
 };
 

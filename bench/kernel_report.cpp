@@ -62,7 +62,7 @@ void read(const files::json::Value& value, int& to) {
   to = static_cast<int>(value.as_int64(0, 1 << 30));
 }
 void read(const files::json::Value& value, int64_t& to) { to = value.as_int64(0); }
-// What no number could say (NaN, infinity) was written as null.
+// A figure that is no number (NaN, infinity) was written as null.
 void read(const files::json::Value& value, double& to) {
   to = value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.as_double();
 }
@@ -76,7 +76,7 @@ std::string check_of(const KernelResult& r) {
 
 std::string percent_of_ceiling(const KernelResult& r) {
   if (r.ceiling.empty()) return "-";
-  // More than what the machine was measured to do: the data was in a cache, or the probe is slow.
+  // More than the machine's measured rate: the data was in a cache, or the probe is slow.
   return fmt::format("{:.0f}{}", r.percent_of_ceiling, r.percent_of_ceiling > 105.0 ? " (!)" : "");
 }
 

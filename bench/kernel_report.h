@@ -1,4 +1,4 @@
-// bench/kernel_report.h: what a kernel bench found, for people and for programs.
+// bench/kernel_report.h: the results of a kernel bench, for people and for programs.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ std::string json_of(const KernelReport& report);
 std::string csv_of(const KernelReport& report);       // a heading, one line per result
 std::string markdown_of(const KernelReport& report);  // the machine, then a table
 
-// What json_of() wrote. Throws DataError with file, line and column.
+// Reads the output of json_of(). Throws DataError with file, line and column.
 KernelReport read_kernel_report(const std::string& path);
 
 }  // namespace zinc::bench

@@ -46,7 +46,8 @@ class Lab {
   const int64_t shrink_;
 };
 
-// The best rate over all figures whose name begins so: every shape the same number of times.
+// The rate of all figures together whose names begin with `prefix`, each at its best: every shape
+// counts the same number of times, so it is a harmonic mean.
 double rate_of(const std::vector<CeilingFigure>& ceilings, std::string_view prefix) {
   double time_of_one = 0.0;
   double count = 0.0;
@@ -71,7 +72,7 @@ double gemm_rate(DType dtype, Lab& lab) {
   return static_cast<double>(kernels::cost(args).flops) / time;
 }
 
-// Forward and backward, causal, as GPT-2 has it.
+// The rate of causal attention, forward and backward, in the shape of GPT-2.
 double attention_rate(DType dtype, Lab& lab) {
   const int64_t B = 2, T = lab.size(512), H = lab.size(12), D = 64;
   const auto heads = [&] { return values({B, T, H, D}, dtype); };
@@ -96,7 +97,7 @@ double attention_rate(DType dtype, Lab& lab) {
   return static_cast<double>((kernels::cost(forward) + kernels::cost(backward)).flops) / time;
 }
 
-// A GELU and a layer norm of what fits into caches.
+// The rate of a GELU and a layer norm on arrays that fit into caches.
 double other_rate(Lab& lab) {
   const Tensor x = values({lab.size(256), 768}, DType::f32);
   const Tensor y = values({lab.size(256), 768}, DType::f32);
@@ -121,7 +122,7 @@ double launch_time(Lab& lab) {
   return time / static_cast<double>(launches);
 }
 
-// From a small and a large message. Rank 0's figures.
+// Computes alpha and beta from a small and a large message, as rank 0 measures them.
 plan::CollectiveLinks measure_links(comm::World& world, const MeasureOptions& options) {
   const auto rows = [&](int64_t bytes) {
     return run_comm_bench(world, {.min_bytes = bytes,
@@ -176,7 +177,7 @@ plan::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFig
   };
   const plan::HostRates host = measure_host_rates(
       context, {.bytes = (int64_t{256} << 20) / options.shrink, .seconds = options.seconds / 10.0});
-  // In the order of `figures` below.
+  // Rates of this rank, in the order of `figures` below.
   std::array<double, 13> mine{rate_of(ceilings, "stream read 1 write 0 update 0"),
                               rate_of(ceilings, "stream read 0 write 1 update 0"),
                               library(DType::f32),
@@ -195,7 +196,7 @@ plan::Hardware measure_hardware(comm::World& world, const std::vector<CeilingFig
   std::array<double, 13> figures{};
   for (size_t i = 0; i < all.size(); ++i) figures[i % figures.size()] += all[i];
   const double ranks = world.size();
-  // Of one GPU, not of all of them; of one rank's link.
+  // With GPUs, the figures are those of one GPU and of one rank's link, not of all together.
   for (size_t i = 0; i < 9; ++i) figures[i] /= on_gpu ? ranks : 1.0;
   const auto threads = static_cast<int>(figures[9]);
   return {.name = str(options.name, ", ", threads, on_gpu ? " threads of its host" : " threads"),

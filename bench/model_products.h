@@ -15,7 +15,7 @@ struct Product {
   int64_t count;  // per forward pass
 };
 
-// Those of all linear layers, and of the head where it is the embedding.
+// The products of all linear layers, and of the head if it is the embedding.
 std::vector<Product> products_of(const hub::ModelConfig& config);
 
 }  // namespace zinc::bench

@@ -1,10 +1,10 @@
-// bench/registry.h: what a kernel bench is.
+// bench/registry.h: the table of kernel benches.
 //
 // Each op has a file bench/kernels/<op>_bench.cpp with a function that adds its entries:
 //   void add_layernorm_benches(Registry& registry);
 // It is declared and called in bench/kernels/all.cpp (all.h). Nothing registers itself.
 //
-// An entry names a case (op, pass, dtype, shape), says what it costs and what limits it, and makes
+// An entry names a case (op, pass, dtype, shape), gives its cost and its ceiling, and makes
 // instances: buffers with fixed contents and a closure that runs the op once on them. The harness
 // makes several instances and goes round them, so that no run finds its data in a cache, and calls
 // `verify` in the same process before it times anything.
@@ -41,7 +41,7 @@ struct Instance {
   std::function<Deviation()> verify;
 };
 
-// What limits the op at its best; the harness measures it in the same process.
+// The limit of the op at its best; the harness measures it in the same process.
 struct Ceiling {
   enum class Kind : uint8_t {
     stream,  // a probe that moves the same number of arrays of the case's own total size
@@ -84,9 +84,9 @@ struct Entry {
   Ceiling ceiling;
   std::function<Instance(Context&)> make;
   double scratch_bytes = 0.0;  // beside cost.bytes(), for choosing the number of instances
-  // Somebody else's kernel on the same arrays; absent where there is none. Throws CudaError where
-  // this machine has not got it.
-  std::string baseline;  // whose, as in "cuDNN"
+  // Another program's kernel on the same arrays; absent if there is none. Throws CudaError if this
+  // machine lacks it.
+  std::string baseline;  // its name, as in "cuDNN"
   std::function<Instance(Context&)> make_baseline;
 };
 
@@ -106,15 +106,15 @@ struct ModelShape {
   int64_t seq = 1024;
   bool gated = false;  // SwiGLU and RMSNorm
 };
-// Of a preset that `zinc train --model` takes; throws ConfigError for another name.
+// The shape of a preset of `zinc train --model`; throws ConfigError for another name.
 ModelShape shape_of_preset(std::string_view preset);
 
 class Registry {
  public:
   explicit Registry(Extent extent = Extent::memory, ModelShape model = {}, FreeShape given = {})
       : extent_(extent), model_(std::move(model)), given_(std::move(given)) {}
-  // What a person asked for, or `otherwise`. An entry's shape names every extent that it takes from
-  // here, as in "rows=64": by that the entries are found which have it.
+  // The extent that the user gave, or `otherwise`. An entry's shape names every extent that it
+  // takes from here, as in "rows=64", so that entries can be found by their extents.
   int64_t given(const std::string& name, int64_t otherwise) const {
     const auto found = given_.find(name);
     return found == given_.end() ? otherwise : found->second;
@@ -124,7 +124,7 @@ class Registry {
   const ModelShape& model() const { return model_; }
   // Columns of an activation.
   int64_t cols() const { return given("cols", model_.hidden); }
-  // Tokens of one: a multiple of 64 whose activation has about the bytes of gpt2-124m's.
+  // Tokens: a multiple of 64 for which an activation has about the bytes of gpt2-124m's.
   int64_t rows() const {
     const int64_t rows = extent_ == Extent::cache ? 64 : extent_ == Extent::gpu ? 65536 : 32768;
     return given("rows", std::max<int64_t>(rows * 768 / cols() / 64 * 64, 64));

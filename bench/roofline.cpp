@@ -74,7 +74,7 @@ std::string roofline_text(const KernelReport& report, const Roof& roof) {
   for (const KernelResult& r : report.results) {
     const double x = intensity(r);
     const bool memory = roof.gb_per_s * x < roof.gflop_per_s;
-    // What does no arithmetic is measured by its bytes.
+    // An op without arithmetic is measured by its bytes.
     const double share =
         r.flops == 0 ? r.gb_per_s / roof.gb_per_s : r.gflop_per_s / allowed(roof, x);
     text += fmt::format("{:<70} {:>10.3f} {:>12.1f} {:>12.1f} {:>6.0f}  {}\n", r.name(), x,

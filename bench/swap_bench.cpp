@@ -81,8 +81,8 @@ class Candidate {
     run_.name = std::move(name);
   }
 
-  // The update of a step may end beside the next: then the one that is timed begins where another
-  // has ended, and leaves to nobody else what it leaves behind.
+  // The update of a step may end beside the next step. A timed step then begins where another has
+  // ended, and leaves its own rest to no other configuration.
   void run_turn(int64_t step, const SwapBenchOptions& options) {
     const zero::EngineConfig& config = engine_.config();
     const bool is_late = config.overlap_update.value_or(true) && config.gradient.clipping > 0.0;
@@ -177,7 +177,7 @@ double mixed_rate(const SwapBenchOptions& options) {
   return report.best().zinc.mixed;
 }
 
-// Of what `of` gives for each timed step.
+// The median of of(i) over the timed steps i.
 template <class Of>
 double median_over(size_t steps, const Of& of) {
   std::vector<double> values;

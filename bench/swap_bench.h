@@ -1,5 +1,5 @@
 // bench/swap_bench.h: training with parameters and optimizer states on NVMe, beside the same
-// training in memory and beside what the disk moves.
+// training in memory and the bare disk.
 #pragma once
 
 #include <cstdint>
@@ -30,15 +30,15 @@ struct SwapBenchOptions {
   int64_t probe_bytes = int64_t{128} << 20;  // of the file whose mixed rate is measured
 };
 
-// Of one configuration.
+// The figures of one configuration.
 struct SwapRun {
   std::string name;
-  // By timed step.
+  // Indexed by timed step.
   std::vector<double> passes_seconds;  // forward and backward of all micro-batches
   std::vector<double> update_seconds;  // the optimizer step
   std::vector<double> step_seconds;    // both
-  std::vector<double> busy_seconds;    // of both: a transfer was under way
-  std::vector<double> stall_seconds;   // of both: training waited for one
+  std::vector<double> busy_seconds;    // in both: a transfer was under way
+  std::vector<double> stall_seconds;   // in both: training waited for a transfer
   int64_t passes_bytes = 0;            // read and written per step, by forward and backward
   int64_t update_bytes = 0;            // by the optimizer step
   double loss = 0.0;                   // of the last step
@@ -52,13 +52,13 @@ std::vector<std::string> swap_bench_runs();
 
 struct SwapBenchResult {
   std::vector<SwapRun> runs;
-  std::vector<double> mixed_bytes_per_second;  // of the disk, by timed step: measured before it
-  double seconds = 0.0;                        // of the whole bench
+  // The disk's mixed rate, by timed step: measured before the step.
+  std::vector<double> mixed_bytes_per_second;
+  double seconds = 0.0;  // of the whole bench
 
-  // Null where it was not asked for.
+  // Null if the run was not asked for.
   const SwapRun* find(const std::string& name) const;
-  // Medians over the timed steps of what one step gives; none where a run that it compares is not
-  // there.
+  // Medians over the timed steps; absent if one of the compared runs is missing.
   std::optional<double> vertical_gain() const;    // step of horizontal / vertical
   std::optional<double> update_overhead() const;  // clipped: update / max(disk, update in memory)
   std::optional<double> overlap_gain() const;     // step of clipped / vertical

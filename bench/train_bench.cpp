@@ -108,7 +108,7 @@ TrainBenchResult run_train_bench(comm::World& world, const TrainBenchOptions& op
     }
   }
 
-  // Of a model that is trained in part, fewer products are made.
+  // A model that is trained in part makes fewer products.
   const auto measure = [&] {
     return options.tuning.is_all() ? measure_products(config.config, options) : CeilingTime{};
   };

@@ -43,18 +43,19 @@ struct TrainBenchResult {
   std::vector<StageSteps> stages;  // in the order of the options: by stage, then determinism
   double flops_per_token = 0.0;    // model FLOP: see nn::Model::flops_per_token
   double achieved_flops = 0.0;     // of this rank, first stage
-  // What the vendor library reaches on the products of forward and backward of this model, weighted
-  // by their flops, measured before and after the steps in this process.
+  // The rate of the vendor library for this model's products of forward and backward, weighted by
+  // their flops, measured before and after the steps in this process.
   double gemm_ceiling_flops = 0.0;
-  double ratio =
-      0.0;  // achieved / ceiling; 0 where there is no vendor library, or a part is trained
+  // Achieved / ceiling; 0 where there is no vendor library, or a part is trained.
+  double ratio = 0.0;
   int64_t peak_bytes = 0;  // device tier, all engines together
 };
 
 struct TrainBenchHooks {
   std::function<void()> before_step;  // before each step, the untimed ones too
   std::function<void()> in_step;      // at the end of each step, within its time
-  std::function<void(const StageSteps& candidate, double seconds)> after_step;  // of each timed one
+  // After each timed step.
+  std::function<void(const StageSteps& candidate, double seconds)> after_step;
 };
 
 // Random tokens; AdamW.

@@ -9,7 +9,7 @@ namespace zinc::comm {
 
 void require_agreement(World& world, std::span<const Fingerprint> fingerprints) {
   if (world.size() == 1 || world.context().device().meta) return;
-  std::vector<double> halves;  // of 32 bits: exact in f64
+  std::vector<double> halves;  // of hashes: 32 bits are exact in f64
   for (const Fingerprint& fingerprint : fingerprints) {
     halves.push_back(static_cast<double>(fingerprint.hash >> 32));
     halves.push_back(static_cast<double>(fingerprint.hash & 0xffffffffu));

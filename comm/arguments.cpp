@@ -18,7 +18,7 @@ bool overlap(const ConstView& a, const ConstView& b) {
          before(begin_of(b), begin_of(a) + a.bytes());
 }
 
-// What holds for every view of every collective.
+// The checks that hold for every view of every collective.
 void check_view(std::string_view op, std::string_view name, const ConstView& view,
                 const GroupFacts& group) {
   require(view.device() == group.device, op, ": ", name, " is on ", view.device(),

@@ -20,7 +20,7 @@ struct GroupFacts {
 };
 
 Terms checked(const AllGather& args, const GroupFacts& group);
-// `workspace_bytes`: what the backend needs.
+// `workspace_bytes`: the workspace that the backend needs.
 Terms checked(const ReduceScatter& args, const GroupFacts& group, int64_t workspace_bytes);
 Terms checked(const AllReduce& args, const GroupFacts& group, int64_t workspace_bytes);
 Terms checked(const Broadcast& args, const GroupFacts& group);

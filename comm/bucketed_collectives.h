@@ -15,9 +15,9 @@
 namespace zinc::comm {
 
 struct WireOptions {
-  DType dtype = DType::f32;            // of sums on the wire; gathers keep their dtype
-  int64_t bucket_numel = 500'000'000;  // elements per collective: of all ranks together
-  double divisor = 1.0;                // of sums: values are divided before they travel
+  DType dtype = DType::f32;            // dtype of sums on the wire; gathers keep their dtype
+  int64_t bucket_numel = 500'000'000;  // elements per collective, over all ranks
+  double divisor = 1.0;                // sums: values are divided before they travel
 };
 
 class BucketedCollectives {

@@ -48,7 +48,7 @@ std::string to_string(const Terms& terms);
 struct Call {
   Terms terms;
   std::chrono::nanoseconds deadline{};  // longest wait without progress
-  uint64_t native_order = 0;            // among the group's native sums, from 1; 0: not one
+  uint64_t native_order = 0;            // place among the group's native sums, from 1; 0: not one
 };
 
 // One message between two ranks. Messages match by (source, destination, tag, sequence).

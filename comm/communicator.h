@@ -13,8 +13,8 @@
 // Note [Ordered reduction]
 // The order of a sum is part of the contract. Elements are converted to f32 (f64 stays f64) and
 // added over a fixed binary tree of ranks. For width 1, 2, 4, ... the partial sum at rank r (a
-// multiple of 2 * width) takes the one at r + width. An absent leaf is skipped, never added as
-// zero. The result is rounded once to the output's dtype.
+// multiple of 2 * width) adds the partial sum at r + width. An absent leaf is skipped, never added
+// as zero. The result is rounded once to the output's dtype.
 //
 // reduce_scatter is an exchange of shards followed by that sum. all_reduce is an ordered
 // reduce_scatter followed by an all_gather: the same bytes on the wire as a ring. So any two
@@ -83,7 +83,7 @@ struct AllToAll {
   View out;      // [size * n] same dtype: block r came from rank r; must not overlap `in`
 };
 
-// From each rank to the one behind it, from the last to the first: one turn of a ring.
+// Every rank sends to the next one, and the last to the first: one turn of a ring.
 struct Shift {
   ConstView in;  // [n] any dtype: goes to rank + 1
   View out;      // [n] same dtype: came from rank - 1; must not overlap `in`
@@ -153,8 +153,9 @@ class Communicator {
   // communicator and in all that came from the same world. Any thread. Does not wait.
   virtual void abort(std::string_view reason) noexcept = 0;
 
-  // What errors and the heartbeat say for a rank of the world, as "rank 5 (data 1, pipe 0)"; empty:
-  // "rank 5". Groups that are split off later inherit it. Before anything is issued.
+  // Sets the name that errors and the heartbeat give to a rank of the world, as "rank 5 (data 1,
+  // pipe 0)"; empty: "rank 5". Groups that are split off later inherit it. Call it before anything
+  // is issued.
   virtual void describe_ranks(std::function<std::string(int world_rank)>) {}
 
   // How long a collective may wait for its peers without any of its data moving. Applies to

@@ -16,11 +16,13 @@ struct CpuShare {
 };
 
 // Rank `local_rank`'s piece of `cpus` divided among `local_size` ranks: contiguous, disjoint, sizes
-// differing by at most one. With more ranks than processors, one that it shares.
+// differing by at most one. With more ranks than processors, a rank gets one processor and shares
+// it.
 CpuShare share_of(const std::vector<int>& cpus, int local_rank, int local_size);
 
-// Threads of a rank with `cpus` processors of its own, one of `ranks` that share what the control
-// group allows (cpu_quota()): as many as processors, or fewer where that is less. At least 1.
+// Threads of a rank that has `cpus` processors and shares the control group's quota (cpu_quota())
+// with `ranks` ranks: as many as processors, or fewer where the rank's part of the quota is
+// smaller. At least 1.
 int threads_of(int cpus, int ranks);
 
 // The number in OMP_NUM_THREADS: "4", or the first of "4,2". 0 where the text is empty. Throws

@@ -20,7 +20,7 @@
 namespace zinc::comm {
 namespace {
 
-// Where a rank's GPU is, as all ranks see it.
+// The place of a rank's GPU, in a form that all ranks can compare.
 struct Seat {
   std::array<char, 64> host{};
   std::array<char, 40> boot{};  // two hosts may have one name

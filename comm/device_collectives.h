@@ -17,13 +17,13 @@ enum class DeviceCollectives : uint8_t {
   staged,     // the host's communicator, through pinned memory
   nccl,       // for one rank too; an error where it cannot serve
   given,      // the communicator serves the device as it is
-  absent,     // this rank cannot go on: its peers stay on the host's communicator to hear why
+  absent,     // this rank cannot go on; its peers stay on the host's communicator to learn why
 };
 // "auto", "mpi" (staged) or "nccl"; throws ConfigError for another name.
 DeviceCollectives parse_device_collectives(std::string_view name);
 
-// The backend that a plan of several ranks assumes: "nccl" or "mpi". `spread`: every rank gets a
-// GPU of its own.
+// The backend that a plan of several ranks assumes: "nccl" or "mpi". `spread`: every rank has a GPU
+// of its own.
 std::string planned_backend(DeviceCollectives wish, Device device, bool spread);
 
 struct ChosenCollectives {

@@ -30,8 +30,8 @@ std::string path_of(const std::string& directory, int rank) {
   return str(directory, "/rank_", rank, ".heartbeat");
 }
 
-// A new file under a name of its own, renamed into place: a reader never sees half of it, and a
-// planted link is replaced, not followed.
+// Makes a new file under another name and renames it into place: a reader never sees half of it,
+// and a planted link is replaced, not followed.
 int create(const std::string& path) {
   const std::string fresh = str(path, ".", ::getpid());
   const int file = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
@@ -118,14 +118,14 @@ std::string Heartbeat::lines_of(int rank) const {
   return lines.empty() ? str("rank ", rank, ": no heartbeat file\n") : lines;
 }
 
-// Read by a thread of its own, which nobody can end.
+// A thread reads the files, so that the caller can stop waiting; nothing can end that thread.
 std::string heartbeats_for_error(const std::shared_ptr<const Heartbeat>& heartbeat) {
   if (heartbeat == nullptr) return "";
   try {
     struct Reading {
       std::mutex mutex;
       std::condition_variable ended;
-      std::string text;  // so far
+      std::string text;  // read so far
       bool is_over = false;
     };
     const auto reading = std::make_shared<Reading>();

@@ -25,7 +25,7 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  // What the file calls the rank: "rank 2 (data 1, pipe 0)". Any thread, as the next two.
+  // Sets the file's name for the rank: "rank 2 (data 1, pipe 0)". Any thread, as the next two.
   void call_it(std::string_view name) noexcept;
   void issued(const Terms& terms, std::string_view group) noexcept;
   void completed(const Terms& terms, std::string_view group) noexcept;

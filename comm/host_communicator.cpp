@@ -15,7 +15,7 @@
 namespace zinc::comm {
 namespace {
 
-// What a rank brings to a split.
+// The colour and key that a rank brings to a split.
 struct Wish {
   int32_t color = 0;
   int32_t key = 0;
@@ -36,7 +36,7 @@ SplitPlan plan_of(const std::vector<std::byte>& wishes, int size, int rank, uint
   return plan;
 }
 
-// Where the ranks of the group stand, for the end of an error's text.
+// The places of the group's ranks, for the end of an error's text.
 std::string places_for_error(const Endpoint& endpoint) {
   constexpr size_t kMost = 64;
   const std::vector<int>& ranks = endpoint.transport->world_ranks();

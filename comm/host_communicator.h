@@ -19,12 +19,13 @@
 
 namespace zinc::comm {
 
-// What queued collectives hold on to; lives until the last of them is done.
+// The part of a communicator that queued collectives share; it lives until the last of them is
+// done.
 struct Endpoint {
   std::shared_ptr<Transport> transport;
   std::shared_ptr<Heartbeat> heartbeat;                 // null: none is written
   std::string group;                                    // "world", "world/0"
-  std::function<std::string(int world_rank)> describe;  // of errors; may be empty
+  std::function<std::string(int world_rank)> describe;  // names a rank in errors; may be empty
 };
 
 class HostCommunicator final : public Communicator {
@@ -54,7 +55,7 @@ class HostCommunicator final : public Communicator {
  private:
   // The next collective of the group; it consists of `meetings` exchanges.
   Call next_call(Terms terms, int meetings);
-  Call next_sum(Terms terms, int meetings);  // by the algorithm that is set
+  Call next_sum(Terms terms, int meetings);  // by the current ReduceAlgorithm
   template <class Body>
   Work issue(const char* label, const Call& call, StreamRef stream, Body body);
   template <class Body>

@@ -31,7 +31,7 @@ Call next_meeting(const Call& call) {
   return next;
 }
 
-// Rank r's part of `whole` (n elements of `element` bytes) from r to all but `without`.
+// Sends rank r's part of `whole` (n elements of `element` bytes) from r to all ranks but `without`.
 void gather_parts(Transport& transport, const Call& call, std::byte* whole, int64_t n,
                   int64_t element, int without) {
   const int size = transport.size();
@@ -61,7 +61,7 @@ struct Reduction {
   View workspace;
 };
 
-// The sum over ranks of this rank's part of `in`.
+// Makes the sum over ranks of this rank's part of `in`.
 void reduce_parts(Transport& transport, const Call& call, const Reduction& args) {
   const int size = transport.size();
   const int64_t element = size_of(args.dtype);
@@ -98,7 +98,7 @@ void run_all_gather(Transport& transport, const Call& call, const AllGather& arg
 
 void run_reduce_scatter(Transport& transport, const Call& call, const ReduceScatter& args) {
   if (call.terms.native != 0) {
-    // The backend writes its own dtype over what is there; the rest is a sum of one array.
+    // The backend overwrites the sum in its own dtype; the rest is a sum of one array.
     std::byte* sum = bytes_of(args.workspace);
     transport.native_sum(call, {.in = bytes_of(args.in),
                                 .out = sum,

@@ -24,7 +24,7 @@ class Lifeline {
   // Call when this rank has failed, or has found that another rank failed.
   virtual void raise(std::string_view reason) noexcept = 0;
   virtual bool raised() const noexcept = 0;
-  // "rank 2: <reason>", with the rank that raised it; empty while nobody did.
+  // "rank 2: <reason>", with the rank that raised it; empty until then.
   virtual std::string text() const = 0;
 
   // Between begin_waiting() and end_waiting() an operation of this rank waits for a peer. It calls

@@ -17,7 +17,7 @@
 
 namespace zinc::comm {
 
-// Which of how many.
+// Number `index` of `count`.
 struct MeshPlace {
   int index = 0;
   int count = 1;
@@ -44,7 +44,8 @@ struct Mesh {
   int sequence_of(int rank) const { return rank / ranks_per_model() % sequence; }
   int pipe_of(int rank) const { return rank / tensor % pipe; }
   int tensor_of(int rank) const { return rank % tensor; }
-  // "rank 5 (data 1, pipe 0, tensor 1)", of axes with several ranks; a flat mesh: "rank 5".
+  // "rank 5 (data 1, pipe 0, tensor 1)", with the axes that have several ranks; a flat mesh: "rank
+  // 5".
   std::string describe(int rank) const;
   // The axes along which the world is split, in the order in which the groups are made.
   std::vector<MeshAxis> axes() const;
@@ -52,7 +53,7 @@ struct Mesh {
   friend bool operator==(const Mesh&, const Mesh&) = default;
 };
 
-// What a rank passes to Communicator::split for its group along an axis.
+// The colour and key that a rank passes to Communicator::split for its group along an axis.
 struct MeshGroup {
   int color = 0;
   int key = 0;

@@ -127,7 +127,7 @@ class Staged final : public Communicator {
  private:
   GroupFacts facts() const { return {.rank = rank(), .size = size(), .device = device_}; }
 
-  // With this object's settings, which callers set on it alone.
+  // The host's communicator with the settings of this object, which is the one that callers set.
   Communicator& host() {
     host_->set_deadline(deadline());
     host_->set_reduce_algorithm(reduce_algorithm());

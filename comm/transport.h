@@ -45,9 +45,9 @@ struct Exchange {
   // By rank of the group. A rank's own entry moves nothing; it is the data that the rank has for
   // itself.
   std::vector<Outgoing> to;
-  // Where messages go. With `take`, only `bytes` counts, and all of them are equal.
+  // Destinations of messages. With `take`, only `bytes` counts, and all are equal.
   std::vector<Incoming> from;
-  int64_t largest_bytes = 0;  // of all messages between any two ranks: the same on every rank
+  int64_t largest_bytes = 0;  // of all messages between any two ranks; the same on every rank
   bool same_to_all = false;   // all messages of this rank that are not empty are the same bytes
   // If set, it is called instead of copying messages to `from`. The pieces ascend, cover the
   // messages without a gap, and start at multiples of 64 bytes. Sources are valid during the call.
@@ -71,7 +71,7 @@ struct SplitPlan {
   std::vector<int> members;  // ranks of the parent
   int index = -1;
   int color = -1;
-  uint64_t sequence = 0;  // of the split among the parent's collectives
+  uint64_t sequence = 0;  // number of the split among the parent's collectives
 };
 
 class Transport {

@@ -25,7 +25,7 @@ int64_t live_bytes(Context& context) {
   return bytes;
 }
 
-// What differs, for a message; empty: nothing that a context knows.
+// Names the settings that differ, for a message; empty: no setting of a context differs.
 std::string changes(const RankSettings& from, const RankSettings& to) {
   std::string names;
   const auto add = [&](bool differs, std::string_view name) {

@@ -36,8 +36,9 @@ struct RankSettings {
   std::optional<int64_t> device_memory_limit;                    // bytes of the device tier
   std::chrono::milliseconds deadline{std::chrono::minutes(10)};  // of a collective
   std::shared_ptr<TraceRecorder> trace;  // null: none but ConnectOptions::trace
-  std::string trace_file;                // what the recorder is written to
-  std::function<void()> drain_trace;     // to there, now and then; may be empty
+  std::string trace_file;                // the file that the recorder is written to
+  // writes the recorder to trace_file, now and then; may be empty
+  std::function<void()> drain_trace;
   Mesh mesh;
 };
 
@@ -51,8 +52,8 @@ struct ContextRecipe;
 class World {
  public:
   // `binding`: binds the constructing thread to processors, until the end of the World; may be
-  // null. On a GPU the ranks of `communicator` agree on what serves them: serve_device().
-  // Collective then.
+  // null. On a GPU the ranks of `communicator` agree on the communicator that serves them
+  // (serve_device()); the call is collective then.
   World(RankInfo info, std::unique_ptr<Communicator> communicator, std::unique_ptr<Context> context,
         std::unique_ptr<CpuBinding> binding = nullptr,
         DeviceCollectives collectives = DeviceCollectives::automatic,
@@ -75,17 +76,18 @@ class World {
   // The ranks over which ZeRO shards: a world of their own in this world's context. This world
   // itself if layers are whole.
   World& shards() { return shards_ != nullptr ? *shards_ : *this; }
-  // Likewise the ranks that each have a part of the tokens of the same sequences. Null if each rank
-  // has all tokens.
+  // The world of the ranks that each have a part of the tokens of the same sequences. Null if each
+  // rank has all tokens.
   World* sequence() const { return sequence_.get(); }
-  // Likewise the ranks that each have some of the layers, in the order of the layers. Null if each
-  // rank has all layers.
+  // The world of the ranks that each have some of the layers, in the order of the layers. Null if
+  // each rank has all layers.
   World* pipe() const { return pipe_.get(); }
-  // Likewise the ranks that hold slices of the same layers. Null if each rank has whole layers.
+  // The world of the ranks that hold slices of the same layers. Null if each rank has whole layers.
   World* tensor() const { return tensor_.get(); }
   const Mesh& mesh() const { return settings_.mesh; }
 
-  // With several ranks on GPUs: what carries their collectives, and why. Otherwise empty.
+  // With several ranks on GPUs: the communicator that carries their collectives, and the reason.
+  // Otherwise empty.
   const std::string& device_collectives() const { return device_collectives_; }
 
   // given(): the settings with which this rank connected. settings(): those in force.
@@ -107,13 +109,13 @@ class World {
   std::string device_collectives_;
   std::unique_ptr<ContextRecipe> recipe_;
   RankSettings given_;
-  RankSettings settings_;  // its recorder outlives the context
+  RankSettings settings_;  // the recorder in it outlives the context
   int exceptions_at_start_;
   std::unique_ptr<CpuBinding> binding_;
   std::shared_ptr<Context> context_;
   std::unique_ptr<ContextScope> scope_;  // null in a group
   std::unique_ptr<Communicator> communicator_;
-  std::unique_ptr<World> shards_, sequence_, pipe_, tensor_;  // end before the whole
+  std::unique_ptr<World> shards_, sequence_, pipe_, tensor_;  // end before the whole world
 };
 
 struct ConnectOptions {
@@ -123,12 +125,12 @@ struct ConnectOptions {
   bool spread_devices = false;
   DeviceCollectives device_collectives = DeviceCollectives::automatic;
   uint64_t seed = 0;  // 0: that of the configuration, see load_config() in zinc.h
-  // Threads per rank. 0: connect() reads OMP_NUM_THREADS; otherwise the processors that this rank
-  // may use, divided among the ranks of the host that may use them too, or fewer where a control
-  // group's quota allows less.
+  // Threads per rank. 0: the value of OMP_NUM_THREADS, which connect() reads. Without that: the
+  // processors that this rank may use, divided among the ranks of the host that may use them too,
+  // or fewer where a control group's quota is smaller.
   int num_threads = 0;
   // Binds this rank's threads to processors of its own, if there are enough for all ranks of the
-  // host. Ranks that a launcher has bound already stay as they are.
+  // host. Ranks that a launcher has bound already are left as they are.
   bool bind_threads = true;
   AllocatorOptions memory{};
   ContextOptions::Execution execution = ContextOptions::Execution::concurrent;

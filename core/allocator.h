@@ -2,17 +2,17 @@
 //
 // A caching allocator with a tier and a label on every block. Accounting follows the order in which
 // allocate and free are called, never the order in which queued work completes, so the figures of
-// two runs of one program are equal, and equal to those of a meta run of it ("the plan is the
-// peak"). One allocator serves one rank and is called from the thread that issues work.
+// two runs of one program are equal, and equal to those of the program's run on a meta device ("the
+// plan is the peak"). One allocator serves one rank and is called from the thread that issues work.
 //
 // Note [Stream order of memory]
 // A block belongs to its home stream. free() takes effect at the current end of that stream's
 // queue: the bytes may be handed out again at once for work on the same stream; before they are
 // handed out for another stream, that stream waits for an event that was recorded at the free.
 // Whoever used the block on another stream makes the home stream wait for that work before the
-// block is freed. The host is such a user too: it touches a block only between a wait for the home
-// stream and the next work that is issued to it. A home stream may die before its blocks: its work
-// is done then.
+// block is freed. The host is such a user too: the host touches a block only between a wait for the
+// home stream and the next work that is issued to it. A home stream may die before its blocks: its
+// work is done then.
 //
 // Note [Placement of blocks]
 // Where a block lies is a function of the sequence of calls alone, given relative to segments.
@@ -68,7 +68,7 @@ class Block {
   ~Block() { reset(); }
 
   void* data() const { return data_; }      // never null for a live block, also with 0 bytes
-  int64_t bytes() const { return bytes_; }  // as requested
+  int64_t bytes() const { return bytes_; }  // as requested, not rounded
   Tier tier() const { return tier_; }
   Label label() const { return label_; }
   explicit operator bool() const { return data_ != nullptr; }
@@ -91,8 +91,8 @@ struct MemoryFigures {
   int64_t peak = 0;  // largest value of `live` since the last reset_peaks()
 };
 
-// What an allocator handed out, by tier and label; totals have a peak of their own, which is not
-// the sum of the labels' peaks.
+// The bytes that an allocator handed out, by tier and label. The peak of a total is not the sum of
+// the labels' peaks.
 struct MemoryReport {
   std::array<std::array<MemoryFigures, kNumLabels>, kNumTiers> by_label;
   std::array<MemoryFigures, kNumTiers> total;
@@ -107,7 +107,7 @@ struct MemoryReport {
 // A table of tiers and labels in MiB, for error messages and reports.
 std::string to_string(const MemoryReport& report);
 
-// Where an allocator takes its segments from. Implementations: host memory, CUDA, meta (addresses
+// The source of an allocator's segments. Implementations: host memory, CUDA, meta (addresses
 // without memory), and decorators that fail on purpose in tests.
 class MemorySource {
  public:
@@ -147,8 +147,8 @@ class Allocator : public std::enable_shared_from_this<Allocator> {
   // gives them back. `home` must be alive; it waits for the events of Note [Stream order of
   // memory].
   Block allocate(int64_t bytes, Tier tier, Label label, StreamRef home);
-  // Bytes that the rank took from storage on the tier nvme, or gave back (negative): counted beside
-  // the blocks, so that one report has all tiers.
+  // Counts bytes that the rank took from storage on the tier nvme, or gave back (negative), so that
+  // one report has all tiers.
   virtual void count_storage(Label label, int64_t bytes) = 0;
   virtual MemoryReport report() const = 0;
   virtual void reset_peaks() = 0;

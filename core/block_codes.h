@@ -41,7 +41,7 @@ inline constexpr std::array<float, 128> kDynamicMapUpper{
     9.507812e-01f, 9.6484375e-01f, 9.789063e-01f, 9.9296874e-01f, 1.e+00f,};
 // clang-format on
 
-// The other half are their negatives but for 1, and 0.
+// The lower half is 0 and the negatives of the upper half, without -1.
 constexpr std::array<float, 256> make_dynamic_map() {
   std::array<float, 256> map{};
   for (size_t i = 0; i < 128; ++i) map[128 + i] = kDynamicMapUpper[i];

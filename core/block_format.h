@@ -1,9 +1,9 @@
 // core/block_format.h: weights in 4 or 8 bits, in blocks that share a scale, as bitsandbytes
 // defines them.
 //
-// A block's values are divided by its largest magnitude (absmax), and each becomes the place of the
-// nearest value of a code of 16 or 256 values in [-1, 1]: the number of midpoints of neighbours
-// that lie below it. All arithmetic is in f32.
+// A block's values are divided by its largest magnitude (absmax), and each becomes the index of the
+// nearest value in a code of 16 or 256 values in [-1, 1]: the number of midpoints between
+// neighbouring code values that lie below the quotient. All arithmetic is in f32.
 //
 //   nf4   T. Dettmers et al., QLoRA, 2023, Appendix E: 16 values, blocks of 64. Double
 //         quantization: absmax minus their mean over the whole weight (`offset`) are in 8 bits
@@ -37,7 +37,7 @@ int64_t block_numel(BlockFormat format);               // 64, 256
 int64_t chunk_bytes(BlockFormat format);               // of a chunk
 int64_t encoded_bytes(BlockFormat format, int64_t n);  // of n elements, in whole chunks
 
-// Note [Chunks]: bytes from the start of one.
+// Offsets in a chunk, in bytes: Note [Chunks].
 inline constexpr int64_t kNf4AbsmaxAt = 512, kNf4NestedAt = 528, kNf4OffsetAt = 532;
 inline constexpr int64_t kNf4ChunkBytes = 536;
 inline constexpr int64_t kInt8AbsmaxAt = 1024;

@@ -8,22 +8,22 @@
 namespace zinc {
 
 struct BuildDependency {
-  std::string_view name;     // as in "oneDNN"
+  std::string_view name;     // "oneDNN"
   bool found;                // false: the fallback source was built
   std::string_view version;  // empty when not found
   std::string_view package;  // Debian package that provides it
 };
 
 struct BuildInfo {
-  std::string_view version;       // of zinc, as in "0.1.0"
+  std::string_view version;       // "0.1.0"
   std::string_view git_revision;  // 12 digits, "-dirty" after local changes; "unknown" outside git
-  std::string_view compiler;      // as in "GNU 12.2.0"
-  std::string_view build_type;    // as in "Release"
+  std::string_view compiler;      // "GNU 12.2.0"
+  std::string_view build_type;    // "Release"
   std::string_view flags;         // compiler flags of that build type, sanitizers included
   std::span<const BuildDependency> dependencies;
 };
 
-// Everything it refers to lives as long as the program.
+// All strings live as long as the program.
 BuildInfo build_info();
 
 }  // namespace zinc

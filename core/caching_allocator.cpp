@@ -38,7 +38,8 @@ void raise(MemoryFigures& figures, int64_t bytes) {
   figures.peak = std::max(figures.peak, figures.live);
 }
 
-// Waits for a dependency's work; what it threw is reported where its stream is synchronised.
+// Waits for a dependency's work; an exception of the work is reported where its stream is
+// synchronised.
 void wait_quietly(const Event& event) noexcept {
   try {
     event.wait();

@@ -32,13 +32,13 @@ class CachingAllocator final : public Allocator {
   // Small and large segments of the two tiers that are memory.
   static constexpr uint32_t kNumPools = 4;
   struct Taken {
-    int64_t bytes = 0;  // as accounted
+    int64_t bytes = 0;  // as the report counts them
     Label label = Label::workspace;
   };
   struct Pool {
     RangePool ranges;
-    std::vector<std::byte*> bases;  // by segment
-    std::vector<Taken> taken;       // by range
+    std::vector<std::byte*> bases;  // by index of the segment
+    std::vector<Taken> taken;       // by index of the range
   };
   // A stream that blocks were allocated for; it may be gone.
   struct Home {
@@ -67,7 +67,8 @@ class CachingAllocator final : public Allocator {
   };
   Span span_of(const Pool& pool, uint32_t range) const;
   void keep_free_part(uint32_t pool, const Span& span);
-  // Takes a part of a free range, and no other byte; returns the range that it is then.
+  // Takes bytes [begin, end) of a free range, and no other byte; returns the range that then holds
+  // them.
   uint32_t take_part(Pool& pool, uint32_t range, int64_t begin, int64_t end);
 
   std::unique_ptr<MemorySource> source_;

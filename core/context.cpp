@@ -68,7 +68,7 @@ Context::Context(ContextOptions options)
 }
 
 Context::~Context() {
-  // Work that is under way may use what the slots hold, and the slots may use the streams.
+  // Work that is under way may use objects in the slots, and the slots may use the streams.
   for (auto& stream : streams_) {
     try {
       stream->synchronize();

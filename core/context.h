@@ -29,7 +29,7 @@ std::string_view name_of(StreamRole role);
 struct ContextOptions {
   Device device = kCpu;
   uint64_t seed = 0;
-  int num_threads = 0;  // of parallel loops; 0: usable_processors()
+  int num_threads = 0;  // threads of parallel loops; 0: usable_processors()
   AllocatorOptions memory{};
   // CPU only; on a GPU all streams are CUDA's. inline: all streams run at the call. concurrent:
   // compute inline, every other role a worker thread. shuffled: the test executor with
@@ -48,7 +48,7 @@ struct ContextOptions {
 class Context {
  public:
   explicit Context(ContextOptions options = {});
-  ~Context();  // lets issued work finish; what it threw and nobody waited for is lost
+  ~Context();  // waits for issued work; an exception of work that nobody waited for is lost
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
@@ -66,10 +66,10 @@ class Context {
   }
   void synchronize();  // all streams
 
-  // The context's own T, default-constructed at first use: where library handles, caches and the
-  // autograd mode live. The file that defines T owns the slot. Slots go, in no particular order,
-  // when the context does: after the work of all streams, while streams and allocator are still
-  // there.
+  // The context's object of type T, default-constructed at first use. Library handles, caches and
+  // the autograd mode live in such slots. The file that defines T owns the slot. Slots are
+  // destroyed, in no particular order, with the context: after the work of all streams, while
+  // streams and allocator are still there.
   template <class T>
   T& slot() {
     std::shared_ptr<void>& entry = slots_[std::type_index(typeid(T))];

@@ -7,7 +7,7 @@ namespace {
 
 using ZipTable = std::array<uint32_t, 256>;
 
-// Table k: what a byte makes of the checksum once k more bytes, all zero, have followed it.
+// Table k: the effect of a byte on the checksum once k more bytes, all zero, have followed it.
 constexpr std::array<ZipTable, 8> zip_tables() {
   constexpr uint32_t kReflected = 0xEDB88320;
   std::array<ZipTable, 8> tables{};

@@ -8,8 +8,8 @@
 
 namespace zinc {
 
-// `crc` continues an earlier value: crc32(b, crc32(a)) == crc32(a followed by b). By tables, eight
-// bytes a step.
+// `crc` continues an earlier value: crc32(b, crc32(a)) == crc32(a followed by b). Uses tables,
+// eight bytes a step.
 uint32_t crc32(std::span<const std::byte> data, uint32_t crc = 0);
 
 }  // namespace zinc

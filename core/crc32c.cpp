@@ -62,17 +62,17 @@ constexpr uint32_t apply(const BitMatrix& matrix, uint32_t state) {
   return image;
 }
 
-// `first`, then `second`.
+// The map that applies `first`, then `second`.
 constexpr BitMatrix chain(const BitMatrix& first, const BitMatrix& second) {
   BitMatrix both{};
   for (size_t bit = 0; bit < 32; ++bit) both[bit] = apply(second, first[bit]);
   return both;
 }
 
-// What `bytes` zero bytes do to the remainder.
+// The map that `bytes` zero bytes apply to the remainder.
 constexpr BitMatrix zero_bytes(uint64_t bytes) {
   BitMatrix result{};
-  BitMatrix power{};  // of 1, 2, 4, ... zero bytes
+  BitMatrix power{};  // the map of 1, 2, 4, ... zero bytes
   for (size_t bit = 0; bit < 32; ++bit) {
     const uint32_t state = 1u << bit;
     result[bit] = state;
@@ -88,8 +88,8 @@ constexpr BitMatrix zero_bytes(uint64_t bytes) {
 #if defined(__x86_64__)
 
 // The instruction has a latency of three cycles and starts every cycle: three lanes side by side
-// keep it busy. Lanes are joined by the map that appends kLaneBytes zero bytes to what a remainder
-// stands for. It is linear over bits, so a table per byte of the remainder holds it.
+// keep it busy. Lanes are joined by the map that appends kLaneBytes zero bytes to the bytes of a
+// remainder. It is linear over bits, so a table per byte of the remainder holds it.
 constexpr size_t kLaneBytes = 1024;
 using ShiftTables = std::array<std::array<uint32_t, 256>, 4>;
 constexpr ShiftTables make_shift_tables() {

@@ -1,5 +1,5 @@
 // core/crc32c.h: CRC-32C (Castagnoli, polynomial 0x1EDC6F41, reflected), as used by TensorBoard
-// event files, checkpoints and swap space. As fast as memory is read where the CPU has VPCLMULQDQ.
+// event files, checkpoints and swap space. On a CPU with VPCLMULQDQ it is as fast as memory.
 #pragma once
 
 #include <array>
@@ -11,7 +11,8 @@ namespace zinc {
 
 // `crc` continues an earlier value: crc32c(b, crc32c(a)) == crc32c(a followed by b).
 uint32_t crc32c(std::span<const std::byte> data, uint32_t crc = 0);
-// The same as other CPUs run it: with the instruction of SSE 4.2 alone (or the table), by table.
+// The same checksum without VPCLMULQDQ, as other CPUs compute it: by the instruction of SSE 4.2
+// alone (or the table), or by the table.
 uint32_t crc32c_by_instruction(std::span<const std::byte> data, uint32_t crc = 0);
 uint32_t crc32c_by_table(std::span<const std::byte> data, uint32_t crc = 0);
 
@@ -23,7 +24,8 @@ class Crc32cJoin {
   uint32_t operator()(uint32_t earlier, uint32_t later) const;
 
  private:
-  std::array<uint32_t, 32> shift_;  // what the later bytes, were they zero, make of each bit
+  // By bit: the remainder that the bit becomes behind later_bytes zero bytes.
+  std::array<uint32_t, 32> shift_;
 };
 
 }  // namespace zinc

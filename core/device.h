@@ -33,7 +33,7 @@ Device parse_device(std::string_view text);
 enum class Tier : uint8_t { device, pinned_host, nvme };
 inline constexpr int kNumTiers = 3;
 
-// What an allocation is for. The allocator accounts by (tier, label).
+// The purpose of an allocation. The allocator accounts by (tier, label).
 enum class Label : uint8_t {
   parameters,
   gradients,

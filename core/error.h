@@ -36,7 +36,7 @@ class InvalidArgument : public Error {
   using Error::Error;
 };
 
-// A data set, weights file or checkpoint does not hold what it has to. Names file and place.
+// A data set, weights file or checkpoint is not as its format demands. Names file and place.
 class DataError : public Error {
  public:
   using Error::Error;
@@ -130,8 +130,8 @@ void append_text(std::string& out, const T& value) {
 
 }  // namespace detail
 
-// The parts in a row, numbers printed so that they read back to the same value. A type of ours
-// takes part by a `to_string(const T&)` beside it.
+// The parts in a row. Numbers are printed so that they read back to the same value. A type of zinc
+// is printed by the `to_string(const T&)` beside it.
 template <class... Parts>
 std::string str(const Parts&... parts) {
   std::string out;

@@ -28,20 +28,21 @@ std::unique_ptr<Stream> make_inline_stream(std::string_view name, int lane, Trac
 std::unique_ptr<Stream> make_worker_stream(std::string_view name, int lane, TraceRecorder* trace,
                                            int num_threads);
 
-// On a meta device: runs what is submitted at the call, and writes what is noted to `log`, which
-// must outlive the stream and its events, as stream `index`. All events have happened; waiting for
-// one is written down too.
+// For a meta device: runs submitted work at the call, and writes notes to `log`, which must outlive
+// the stream and its events, as stream `index`. All events have happened; a wait for one is written
+// to the log, too.
 std::unique_ptr<Stream> make_logged_stream(std::string_view name, int lane, int index,
                                            WorkLog& log);
 
 // Test executor: a dependency graph of everything that was issued to its streams; the calling
-// thread runs it. By seed, a run mixes three orders: latest (only when a wait or query needs it),
-// earliest (at issue), and random. The order depends on the seed and the sequence of calls alone,
-// so that ranks which issue the same sequence of collectives run them in the same order.
+// thread runs it. The seed makes a run mix three orders: latest (only when a wait or query needs
+// the work), earliest (at issue), and random. The order depends on the seed and the sequence of
+// calls alone, so that ranks which issue the same sequence of collectives run them in the same
+// order.
 //
-// A missing wait shows as a wrong value: what nothing waits for runs at any time after its issue. A
-// stream's queue holds kMaxQueuedTasks; issuing more runs its oldest work. Streams keep the graph
-// alive; the destructor runs what is left and drops what that throws.
+// A missing wait shows as a wrong value, since work that nothing waits for runs at any time after
+// its issue. A stream's queue holds kMaxQueuedTasks; issuing more runs its oldest work. Streams
+// keep the graph alive; the destructor runs what is left and drops what that throws.
 class ShuffledExecutor {
  public:
   enum class Order : uint8_t { by_seed, latest, earliest, random };

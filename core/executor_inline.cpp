@@ -31,7 +31,7 @@ class InlineStream final : public Stream {
 
  private:
   TraceRecorder* trace_;
-  uint64_t waited_for_ = 0;  // what the last wait blocked for, until a task begins
+  uint64_t waited_for_ = 0;  // trace id that the last wait blocked for, until a task begins
 };
 
 }  // namespace

@@ -12,13 +12,13 @@
 namespace zinc {
 namespace {
 
-// What events and waits keep of issued work, also after it ran.
+// The part of issued work that events and waits keep after it ran.
 struct Outcome {
   size_t lane = 0;
   uint64_t id = 0;  // place in the sequence of issues; 1 is the first
   uint64_t trace_id = 0;
   bool done = false;
-  std::exception_ptr failure{};  // its own, or that of work it came after
+  std::exception_ptr failure{};  // of this work, or of work that it came after
 };
 
 struct Work {
@@ -41,8 +41,9 @@ struct Lane {
 
 }  // namespace
 
-// Work is ready when it is the first of its lane and what it waits for is done. So the work that
-// something needs is a front part of every lane, and a choice among ready work is one of lanes.
+// Work is ready when it is the first of its lane and everything that it waits for is done. So the
+// work that something needs is a front part of every lane, and a choice among ready work is one of
+// lanes.
 class ShuffledExecutor::Graph {
  public:
   Graph(uint64_t seed, Order order)
@@ -55,7 +56,7 @@ class ShuffledExecutor::Graph {
   }
   const Lane& lane(size_t index) const { return lanes_[index]; }
 
-  // Adds work, and runs what the order wants to run by now.
+  // Adds work, and runs the work that the order wants to run by now.
   void issue(size_t lane_index, Work work) {
     if (static_cast<int>(lanes_[lane_index].queue.size()) >= kMaxQueuedTasks) {
       const std::shared_ptr<Outcome> oldest = lanes_[lane_index].queue.front().outcome;
@@ -106,7 +107,7 @@ class ShuffledExecutor::Graph {
     return lane.last == nullptr ? 0 : lane.last->trace_id;
   }
 
-  // The order that holds now. By seed it changes every few calls.
+  // The order that holds now. With Order::by_seed it changes every few calls.
   Order phase() {
     if (order_ != Order::by_seed) return order_;
     constexpr uint32_t kLongestPhase = 32;
@@ -133,7 +134,7 @@ class ShuffledExecutor::Graph {
     }
   }
 
-  // For every lane the last id that has to run before `outcome` is done; 0: none.
+  // For every lane, the last id that has to run before `outcome` is done; 0: none.
   std::vector<uint64_t> needed_for(const Outcome& outcome) const {
     std::vector<uint64_t> bounds(lanes_.size(), 0);
     std::vector<const Outcome*> open{&outcome};
@@ -178,7 +179,7 @@ class ShuffledExecutor::Graph {
     outcome->done = true;
   }
 
-  // Runs the work and returns what it threw.
+  // Runs the work and returns its exception.
   std::exception_ptr failure_of(Work& work, size_t lane_index) {
     TraceRecorder* const trace = lanes_[lane_index].trace;
     const int trace_lane = lanes_[lane_index].trace_lane;

@@ -25,8 +25,8 @@ struct Item {
   std::shared_ptr<TraceEvent> span{};
 };
 
-// What the stream, its thread and its events share. Items are numbered from 1; an item is completed
-// when it ran, threw or was dropped.
+// The state that the stream, its thread and its events share. Items are numbered from 1; an item is
+// completed when it ran, threw or was dropped.
 class WorkerQueue {
  public:
   WorkerQueue(TraceRecorder* trace, int lane) : trace_(trace), lane_(lane) {}
@@ -53,7 +53,7 @@ class WorkerQueue {
       items_.pop_front();
       lock.unlock();
       if (!failed_) run_item(item);
-      item = {};  // what the task holds goes before anyone hears that it is done
+      item = {};  // releases the task's captures before any waiter sees the item as done
       lock.lock();
       completed_.store(completed_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
       if (num_waiting_ > 0) progressed_.notify_all();
@@ -125,9 +125,9 @@ class WorkerQueue {
   std::exception_ptr failure_;
   uint64_t failed_at_ = std::numeric_limits<uint64_t>::max();
 
-  // Of the stream's thread alone.
+  // Used by the stream's thread alone.
   bool failed_ = false;
-  uint64_t waited_for_ = 0;  // what the last wait blocked for, until a task begins
+  uint64_t waited_for_ = 0;  // id of the event that the last wait blocked for, until a task begins
 };
 
 class WorkerEvent final : public Event::State {
@@ -183,7 +183,8 @@ class WorkerStream final : public Stream {
     check_caller("wait");
     if (event.state() == nullptr) return;
     if (!event.state()->is_run_by_waiter()) return queue_->push({.event = event.state()});
-    // Such work belongs to the issuing thread: it runs now, and only its failure is passed on.
+    // Work that its waiter runs belongs to this thread: it runs now, and the stream gets only its
+    // failure.
     try {
       event.wait();
     } catch (...) {
@@ -197,7 +198,7 @@ class WorkerStream final : public Stream {
   }
 
  private:
-  // From inside its own work each of these could wait for itself.
+  // Each of these calls, made by the stream's own work, could wait for itself.
   void check_caller(std::string_view what) const {
     bug_check(std::this_thread::get_id() != thread_.get_id(), "worker stream ", name(), ": ", what,
               " was called by work that runs on it");

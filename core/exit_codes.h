@@ -1,4 +1,4 @@
-// core/exit_codes.h: what a process of zinc ends with; a contract (docs/exit_codes.md).
+// core/exit_codes.h: the exit codes of zinc's processes; a contract (docs/exit_codes.md).
 #pragma once
 
 #include <exception>

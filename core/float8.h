@@ -25,7 +25,7 @@ enum class Fp8 : uint8_t {
 // The grid of a format: magnitudes up to 1.75 * 2^max_exponent.
 struct Fp8Grid {
   int mantissa_bits;
-  int min_exponent;  // of what is not subnormal
+  int min_exponent;  // least exponent of a normal number
   int max_exponent;
 };
 ZINC_HOST_DEVICE constexpr Fp8Grid grid_of(Fp8 format) {
@@ -37,11 +37,11 @@ ZINC_HOST_DEVICE inline float power_of_two(int exponent) {  // -126 to 127
 }
 
 // e of Note [Scales of 8 bits] for this largest magnitude; 0 where it is 0, NaN or infinite. At
-// most 100, so that what is scaled back is not subnormal.
+// most 100, so that values that are scaled back are not subnormal.
 ZINC_HOST_DEVICE inline int fp8_scale_exponent(Fp8 format, float largest) {
   constexpr int kMost = 100;
   constexpr uint32_t kInfinity = 0x7f800000u, kMantissa = 0x007fffffu;
-  constexpr uint32_t kThreeQuarters = 0x00600000u;  // of the mantissa: 1.75
+  constexpr uint32_t kThreeQuarters = 0x00600000u;  // mantissa of 1.75
   const uint32_t bits = std::bit_cast<uint32_t>(largest) & 0x7fffffffu;
   if (bits == 0 || bits >= kInfinity) return 0;
   const int exponent = static_cast<int>(bits >> 23) - 127;
@@ -49,7 +49,8 @@ ZINC_HOST_DEVICE inline int fp8_scale_exponent(Fp8 format, float largest) {
   return fits < kMost ? fits : kMost;
 }
 
-// x with `scale_exponent` on the grid, to nearest even, in x's own size. NaN and infinities stay.
+// x, scaled by `scale_exponent`, rounded to the grid (to nearest even) and scaled back. NaN and
+// infinities stay.
 ZINC_HOST_DEVICE inline float round_to_fp8(Fp8 format, int scale_exponent, float x) {
   const Fp8Grid grid = grid_of(format);
   if ((std::bit_cast<uint32_t>(x) & 0x7f800000u) == 0x7f800000u) return x;
@@ -67,8 +68,8 @@ ZINC_HOST_DEVICE inline float round_to_fp8(Fp8 format, int scale_exponent, float
   return y * power_of_two(-scale_exponent);
 }
 
-// The 8 bits of a number on the unscaled grid; of one beyond the range, as NaN or an infinity,
-// those of the format's NaN.
+// The code of a number on the unscaled grid. A number beyond the range, a NaN or an infinity gets
+// the code of the format's NaN.
 ZINC_HOST_DEVICE inline uint8_t fp8_code(Fp8 format, float on_grid) {
   const Fp8Grid grid = grid_of(format);
   const uint32_t bits = std::bit_cast<uint32_t>(on_grid);
@@ -86,12 +87,12 @@ ZINC_HOST_DEVICE inline uint8_t fp8_code(Fp8 format, float on_grid) {
   return static_cast<uint8_t>(sign | ((magnitude >> dropped) - (lowest << grid.mantissa_bits)));
 }
 
-// What a code stands for, without a scale.
+// The value of a code, without a scale.
 ZINC_HOST_DEVICE inline float fp8_value(Fp8 format, uint8_t code) {
   const Fp8Grid grid = grid_of(format);
   const uint32_t sign = (code & 0x80u) << 24, magnitude = code & 0x7fu;
-  // The code of the largest number: all larger ones are NaN, or e5m2's infinity, which no number is
-  // rounded to.
+  // The code of the largest number: all larger codes are NaN, or e5m2's infinity, which no number
+  // is rounded to.
   const uint32_t largest = format == Fp8::e4m3 ? 0x7eu : 0x7bu;
   if (magnitude > largest) return std::bit_cast<float>(sign | 0x7fc00000u);
   if (magnitude >> grid.mantissa_bits == 0) {

@@ -14,15 +14,15 @@ namespace zinc {
 
 class GraphedWork {
  public:
-  // `memory`: of all that is recorded. Both must outlive this.
+  // `memory` keeps the blocks of all recorded work. Context and memory must outlive this.
   GraphedWork(Context& context, KeptMemory& memory) : context_(context), memory_(memory) {}
 
-  // The first time `work` runs: libraries load what they need. The second time what it queues is
-  // recorded; from then on that is launched. On a meta device it always runs. Throws as
-  // record_cuda_graph().
+  // The first call runs `work`, so that libraries load what they need. The second call records the
+  // work that it queues; later calls launch the recording. On a meta device `work` always runs.
+  // Throws as record_cuda_graph().
   void run(const std::function<void()>& work);
-  // Call when memory that the work uses has moved: it is recorded anew. Waits for the compute
-  // stream.
+  // Call this when memory that the work uses has moved: the work is then recorded again. Waits for
+  // the compute stream.
   void forget();
 
   int64_t num_launched() const { return num_launched_; }

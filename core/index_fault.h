@@ -20,8 +20,8 @@ struct IndexFault {
   int64_t place = 0, index = 0, rows = 0;
 };
 
-// That of the stream's device, there as long as the stream; null unless the stream is CUDA's.
-// Only in builds with CUDA.
+// The record of the stream's device, valid as long as the stream; null unless `stream` is a CUDA
+// stream. Only in builds with CUDA.
 IndexFault* index_fault_of(StreamRef stream);
 
 }  // namespace zinc

@@ -10,12 +10,12 @@ namespace zinc {
 
 class CachingAllocator;
 
-// While it is open, blocks are handed out and freed as ever. close() withdraws all bytes that were
-// handed out since open() and are free by then: until the next open() or the end of this object
-// nobody else gets them, so that what was recorded in between may write there whenever it runs, on
-// the stream that was the home of its blocks. Blocks that live on are their owners'. open() gives
-// what was kept before back to the allocator and keeps it again at the next close(), so that
-// recordings that do not run at the same time share their memory.
+// While it is open, blocks are handed out and freed as usual. close() withdraws all bytes that were
+// handed out since open() and are free by then. Until the next open() or the end of this object no
+// one else gets them, so the recorded work may write there whenever it runs, on the stream that was
+// the home of its blocks. Blocks that are still alive belong to their owners. open() gives the kept
+// bytes back to the allocator, and the next close() keeps them again, so that recordings that do
+// not run at the same time share their memory.
 //
 // Kept bytes count as live activations. One at a time per allocator; memory is not given back to
 // the system while one is open. Deterministic, as all placement is.

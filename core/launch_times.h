@@ -21,16 +21,17 @@ namespace zinc {
 struct KernelTime {
   std::string name;
   int64_t launches = 0;
-  double seconds = 0.0;  // of all of them
+  double seconds = 0.0;  // sum over the launches
 };
 
 class LaunchTimes {
  public:
-  // Of the current context; null where there is none or its launches are not timed.
+  // The times of the current context; null without a context, and where its launches are not timed.
   static LaunchTimes* current();
 
   void turn_on() { on_ = true; }
-  // Of the launches since the last call, the longest kernel first. Waits for them.
+  // The times of the launches since the last call, the longest kernel first. Waits for the
+  // launches.
   std::vector<KernelTime> take();
   void start(StreamRef stream);
   void stop(std::string name, StreamRef stream);

@@ -25,7 +25,7 @@ namespace {
 // Note [Thread teams]
 // The caller cuts a loop into shares of neighbouring chunks, one for each thread, so that the same
 // thread finds the same rows in its caches loop after loop. A thread takes chunks of its own share
-// first, several at a time and fewer towards the end, then what is left of the others' shares.
+// first, several at a time and fewer towards the end, then the rest of the other threads' shares.
 // The caller therefore never waits for a helper that has not begun: on a busy machine a helper may
 // not get a processor for milliseconds, and the caller does the helper's share meanwhile. The
 // caller waits only for helpers that are in the midst of chunks.
@@ -78,7 +78,7 @@ void wake(std::atomic<uint32_t>& word) {
   ::syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
-// What a thread knows of itself.
+// The state of one thread in parallel loops.
 struct ThreadState {
   int num_threads = 0;  // 0: not asked yet
   int index = 0;
@@ -128,7 +128,7 @@ class ThreadTeam {
         std::min<int64_t>({num_threads, chunks, static_cast<int64_t>(helpers_->size()) + 1}));
     for (int i = 0; i < num_shares_; ++i) {
       const int64_t whole = chunks / num_shares_;
-      const int64_t longer = chunks % num_shares_;  // of the first shares, by one chunk
+      const int64_t longer = chunks % num_shares_;  // the first shares are longer by one chunk
       shares_[i].next.store(i * whole + std::min<int64_t>(i, longer), std::memory_order_relaxed);
       shares_[i].end = (i + 1) * whole + std::min<int64_t>(i + 1, longer);
     }

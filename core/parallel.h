@@ -1,7 +1,7 @@
 // core/parallel.h: loops over threads whose results do not depend on the thread count.
 //
-// Every thread that calls parallel_for() has a team of its own: itself, and threads that are
-// started at its first loop and end with it. See Note [Thread teams].
+// Every thread that calls parallel_for() has its own team: the thread itself, and helpers that
+// start at its first loop and end with the thread. See Note [Thread teams].
 #pragma once
 
 #include <algorithm>
@@ -31,8 +31,8 @@ void run_on_team(int64_t chunks, RunChunks run, void* body);
 
 // Calls body(begin, end) for every chunk [k * grain, (k + 1) * grain) of [0, n). Chunk boundaries
 // depend on n and grain alone; which thread runs a chunk does not matter as long as chunks do not
-// write to each other's memory. What the lowest chunk that failed threw is thrown again; higher
-// chunks may have run. Nested calls run serially.
+// write to each other's memory. The exception of the lowest chunk that failed is thrown again;
+// higher chunks may have run. Nested calls run serially.
 template <class Body>
 void parallel_for(int64_t n, int64_t grain, Body&& body) {
   const int64_t step = std::max<int64_t>(grain, 1);

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kNoMemoryLimit = int64_t{1} << 60;
 
 struct Hierarchy {
-  fs::path mount;   // where its files are
+  fs::path mount;   // folder of the hierarchy's files
   fs::path group;   // this process's group, below `mount`
   bool is_unified;  // version 2
 };
@@ -55,9 +55,8 @@ std::vector<Hierarchy> hierarchies(const fs::path& root, const std::string& cont
   return found;
 }
 
-// The least of what the group and those above it say. A container may see its own group as the
-// root of the hierarchy and still be told the path on the host: folders that do not exist are
-// passed over.
+// The least value of the group and its ancestors. A container may see its own group as the root of
+// the hierarchy and still be told the path on the host: folders that do not exist are passed over.
 template <class Number>
 std::optional<Number> least(const Hierarchy& at,
                             const std::function<std::optional<Number>(const fs::path&)>& limit) {

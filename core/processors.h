@@ -13,8 +13,8 @@ namespace zinc {
 int usable_processors();
 
 // Processors' worth of time that the control groups of this process allow: the least quota over
-// period of the group and of those above it (cpu.max of version 2, cpu.cfs_quota_us of version 1).
-// Empty where none is limited. `root` is where /proc and /sys are found.
+// period of the group and its ancestors (cpu.max of version 2, cpu.cfs_quota_us of version 1).
+// Empty where no group is limited. `root` is the folder of /proc and /sys.
 std::optional<double> cpu_quota(const std::filesystem::path& root = "/");
 
 // Bytes that the same groups allow (memory.max, memory.limit_in_bytes). Empty: no limit.

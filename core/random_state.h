@@ -1,4 +1,4 @@
-// core/random_state.h: which random numbers an op draws now.
+// core/random_state.h: the position in training that decides which random numbers an op draws.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class RandomState {
   uint64_t step() const { return step_; }
   uint64_t micro_batch() const { return micro_batch_; }
 
-  // Also forgets all call numbers.
+  // Forgets all call numbers, too.
   void set_position(uint64_t step, uint64_t global_micro_batch) {
     step_ = step;
     micro_batch_ = global_micro_batch;

@@ -42,7 +42,7 @@ RangePool::Candidate RangePool::find_run(int64_t size) const {
     if (segment.bytes < size) continue;
     for (uint32_t range = segment.first; range != kNone;) {
       Candidate run{range, 0};
-      int64_t run_bytes = 0;  // of the whole run
+      int64_t run_bytes = 0;  // bytes of the whole run
       bool enough = false;
       for (; range != kNone && !ranges_[range].taken; range = ranges_[range].next) {
         if (!enough) ++run.num_ranges;
@@ -71,7 +71,7 @@ uint32_t RangePool::take(const Candidate& candidate, int64_t size, uint32_t home
   for (int i = 1; i < candidate.num_ranges; ++i) {
     const uint32_t next = ranges_[taken].next;
     unlist(next);
-    // What is left over comes from the last range, and depends on what that one depends on.
+    // The rest of the run lies in the last range and keeps the dependency of that range.
     ranges_[taken].dependency = std::move(ranges_[next].dependency);
     absorb_next(taken);
   }

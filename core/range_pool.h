@@ -18,10 +18,11 @@ class RangePool {
  public:
   static constexpr uint32_t kNone = std::numeric_limits<uint32_t>::max();
 
-  // What has to have happened before another home than `home` may use a free range.
+  // Work that has to end before another home than `home` may use a free range.
   struct Dependency {
     uint32_t home = 0;
-    bool recorded = true;  // false: `freed` could not be recorded; all work of the home until now
+    bool recorded = true;  // false: `freed` could not be recorded, and all work of the home until
+                           // now has to end
     Event freed{};
   };
   // Neighbouring free ranges that hold `size` bytes when taken together.
@@ -32,7 +33,7 @@ class RangePool {
   };
 
   // Makes room for one more segment and one more range, and for `num_homes` homes, so that no call
-  // below throws until the next of this.
+  // below throws until the next reserve().
   void reserve(uint32_t num_homes);
 
   Candidate find(int64_t size, uint32_t home) const;
@@ -91,7 +92,7 @@ class RangePool {
   FreeRange free_key(uint32_t range) const;
   void list(uint32_t range) noexcept;
   void unlist(uint32_t range) noexcept;
-  // Appends the bytes of the range's neighbour to it and forgets the neighbour.
+  // Merges the range's right neighbour into it.
   void absorb_next(uint32_t range) noexcept;
   bool is_free_of(uint32_t range, uint32_t home) const;
   Candidate find_run(int64_t size) const;
@@ -100,7 +101,7 @@ class RangePool {
   std::vector<Range> ranges_;
   std::vector<uint32_t> unused_;           // indices into ranges_
   std::vector<FreeSet> free_;              // by home
-  std::vector<FreeSet::node_type> nodes_;  // by range: its node while it is in no set
+  std::vector<FreeSet::node_type> nodes_;  // by range: its node while no set has it
 };
 
 }  // namespace zinc

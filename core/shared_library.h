@@ -7,7 +7,8 @@
 
 namespace zinc {
 
-// Never closed: its own threads and exit handlers may outlive us. Copies name the same library.
+// The library is never closed: its own threads and exit handlers may outlive us. Copies name the
+// same library.
 class SharedLibrary {
  public:
   struct Names {
@@ -20,14 +21,14 @@ class SharedLibrary {
   // Does not throw where there is no such file.
   explicit SharedLibrary(const Names& names);
 
-  // Sets `function` to the library's own of that name, or to null.
+  // Sets `function` to the library's function of that name, or to null.
   template <class Function>
   void find(Function*& function, const char* name) {
     static_assert(std::is_function_v<Function>);
     function = reinterpret_cast<Function*>(address_of(name));
   }
-  // What is missing first, the file or a function that was looked for, and the cure; empty:
-  // nothing.
+  // The first thing that is missing (the file, or a function that was looked for) and the cure;
+  // empty: nothing is missing.
   const std::string& missing() const { return missing_; }
 
  private:

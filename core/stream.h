@@ -6,8 +6,8 @@
 //   worker    a thread of its own per stream (CPU gather, reduce, copy, I/O)
 //   CUDA      a CUDA stream
 //   shuffled  tests: work runs as late, as early or in as random an order as the events allow
-// Code must be right on all of them: what it enqueues captures views and values by copy, and
-// memory is reused by another stream only behind an event.
+// Code must be right on all executors: the work that it enqueues captures views and values by copy,
+// and memory is reused by another stream only behind an event.
 //
 // An exception thrown by enqueued work is kept and thrown again at every later synchronize() of the
 // stream and wait of an event recorded after it; work issued to a failed stream is dropped, and a
@@ -33,7 +33,7 @@ struct WorkCost;
 // A point in a stream's queue. A cheap value; a default-constructed event has already happened.
 class Event {
  public:
-  // What an executor implements.
+  // The interface that an executor implements.
   class State {
    public:
     virtual ~State() = default;
@@ -72,8 +72,8 @@ class Stream {
   int lane() const { return lane_; }  // row of the trace
   // True where submit() may call the work itself: an inline stream without a trace.
   bool runs_at_submit() const { return runs_at_submit_; }
-  // Names this stream, other than its address does, after it is gone too. Hold it weakly: it
-  // expires when the stream is gone; its issued work is done then.
+  // The identity of this stream, which no later stream shares, as it may share the address. Hold it
+  // weakly: it expires when the stream is gone, and the stream's issued work is done then.
   const std::shared_ptr<const void>& lifetime() const { return lifetime_; }
 
   // Queues `task`; blocks where the queue's limit is reached. `label` must outlive the stream (a
@@ -82,15 +82,15 @@ class Stream {
   virtual Event record() = 0;
   // Work issued to this stream from now on runs after `event`.
   virtual void wait(const Event& event) = 0;
-  // Blocks the calling thread until all issued work is done; rethrows what it threw.
+  // Blocks the calling thread until all issued work is done; rethrows an exception of the work.
   virtual void synchronize() = 0;
   virtual void* native() const { return nullptr; }  // cudaStream_t; every call counts as work
-  // What the work that is issued here would take, where a meta device runs none of it: kept by the
-  // streams of a context with a WorkLog. `label` is a string literal.
+  // Notes the cost of work that a meta device does not run. The streams of a context with a WorkLog
+  // keep the note. `label` is a string literal.
   virtual void note(const char* label, const WorkCost& cost);
 
-  // With a trace: what the tasks issued from now on are part of (null: nothing). Its tasks set
-  // begin, end and `waited_for` when they run; read it in a task of the stream.
+  // With a trace: the span that tasks issued from now on belong to (null: none). The tasks set the
+  // span's begin, end and `waited_for` when they run; read it in a task of the stream.
   void set_trace_span(std::shared_ptr<TraceEvent> span) { trace_span_ = std::move(span); }
   const std::shared_ptr<TraceEvent>& trace_span() const { return trace_span_; }
 

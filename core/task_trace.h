@@ -9,7 +9,7 @@
 namespace zinc {
 
 // Records a compute event from construction to destruction; nothing without a recorder. The first
-// task of a span gives it its begin and what it waited for, the last one its end.
+// task of a span sets the span's begin and `waited_for`, the last one its end.
 class TaskTrace {
  public:
   TaskTrace(TraceRecorder* trace, const char* label, int lane, uint64_t id, uint64_t waited_for,

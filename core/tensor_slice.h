@@ -1,4 +1,5 @@
-// core/tensor_slice.h: a part of a tensor along one dimension, as ranks that share a layer hold it.
+// core/tensor_slice.h: a part of a tensor along one dimension, as each of the ranks that share a
+// layer holds one.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +23,13 @@ struct TensorSlice {
 
   Shape whole;
   int dim = 0;
-  std::vector<int64_t> sections;  // of the dimension, each sliced by itself
-  int64_t index = 0, count = 1;   // which of how many slices
+  std::vector<int64_t> sections;  // sizes of the dimension's sections, each sliced by itself
+  int64_t index = 0, count = 1;   // this slice is number `index` of `count`
   std::vector<Piece> pieces;      // one of each section
 
-  // Part `index` of `count` of every section of the dimension. Where a section does not divide,
-  // some parts have one more, the first among them, and each part is made of whole ones of a
-  // multiple of `count`. `sections`: sizes that add up to the dimension.
+  // Part `index` of `count` of every section of the dimension. Where `count` does not divide a
+  // section, some parts, the first among them, have one more. A part of `count` consists of whole
+  // parts of any multiple of `count`. `sections`: sizes that add up to the dimension.
   static TensorSlice of(const Shape& whole, int dim, const std::vector<int64_t>& sections,
                         int64_t index, int64_t count) {
     TensorSlice slice{whole, dim, sections, index, count, {}};
@@ -69,7 +70,7 @@ struct TensorSlice {
     for (int64_t at = begin; at < end;) {
       const int64_t outer = at / row;
       int64_t place = at % row;
-      int64_t first = 0;  // of the piece, in the slice's row
+      int64_t first = 0;  // first element of the piece in the slice's row
       for (const Piece& piece : pieces) {
         const int64_t length = piece.count * inner;
         if (place < first + length) {
@@ -127,8 +128,8 @@ struct TensorSlice {
   }
 };
 
-// Fills `out`, [n], with flat elements [begin, begin + n) of a slice, from one who reads the whole:
-// read(first element in the whole, part of `out`).
+// Fills `out`, [n], with flat elements [begin, begin + n) of the slice. The caller's `read` reads
+// the whole: read(first element in the whole, part of `out`).
 template <class Read>
 void read_slice(const std::optional<TensorSlice>& slice, int64_t begin, const View& out,
                 const Read& read) {

@@ -40,7 +40,7 @@ struct TraceEvent {
   uint64_t id = 0;          // unique within the recorder, > 0
   uint64_t waited_for = 0;  // id of the event whose end let this one begin; 0: none
   uint64_t span = 0;        // id of the gather, reduction, ... that this task is part of; 0: none
-  int64_t step = 0;         // of kind step: its number; 0 elsewhere
+  int64_t step = 0;         // the step's number where kind is step; 0 elsewhere
 };
 
 class TraceRecorder {
@@ -51,7 +51,7 @@ class TraceRecorder {
   uint64_t next_id();
   void record(TraceEvent event);  // assigns an id where event.id is 0
   std::vector<TraceEvent> events() const;
-  // Hands out what is kept and makes room for as much again.
+  // Returns the events that are kept and makes room for as many again.
   std::vector<TraceEvent> take();
   int64_t dropped() const;
   void clear();

@@ -1,4 +1,5 @@
-// core/trace_marks.h: what the issuing thread writes into the trace: marks, phases, steps, memory.
+// core/trace_marks.h: the events that the issuing thread writes into the trace: marks, phases,
+// steps, memory.
 #pragma once
 
 #include <cstdint>

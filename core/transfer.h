@@ -11,8 +11,8 @@ namespace zinc {
 // Throws InvalidArgument.
 void transfer(const ConstView& x, const View& y, StreamRef stream);
 
-// Between memory of the host that zinc's allocator does not know and a view, contiguous and in any
-// tier that is memory; on a meta device no bytes move.
+// upload() and download() copy between host memory that zinc's allocator does not know and a
+// contiguous view in any tier that is memory. On a meta device no bytes move.
 //
 // y = the y.bytes() bytes at `from`, in the order of `stream`; `from` may be reused at return.
 void upload(const void* from, const View& y, StreamRef stream);

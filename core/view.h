@@ -1,4 +1,4 @@
-// core/view.h: what a kernel sees of memory.
+// core/view.h: memory as a kernel sees it.
 //
 // A view is a pointer with dtype, device, tier, shape and strides; it owns nothing and is copied
 // freely. Strides are in elements; the innermost dimension is contiguous (stride 1), the outer
@@ -103,7 +103,8 @@ extern template class BasicView<const void*>;
 std::string to_string(const ConstView& view);
 inline std::string to_string(const View& view) { return to_string(ConstView(view)); }
 
-// First argument checks that every kernel's dispatcher makes, with messages that start with `op`.
+// The argument checks that every kernel's dispatcher makes first, with messages that start with
+// `op`.
 void require_same_device(std::string_view op, std::initializer_list<ConstView> views);
 void require_dtype(std::string_view op, std::string_view name, const ConstView& view, DType dtype);
 void require_shape(std::string_view op, std::string_view name, const ConstView& view,

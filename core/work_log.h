@@ -1,9 +1,9 @@
-// core/work_log.h: what a run on a meta device would have to do, for a clock that does not tick.
+// core/work_log.h: the work that a run on a meta device stands for, for a simulated clock.
 //
-// On a meta device kernels and phantom collectives run nothing; each leaves a note of what it would
-// have moved and computed with the stream it was issued to. Where the context was given a WorkLog,
-// the notes, and what streams and host wait for, stand there in the order of their issue: enough to
-// play the run through with other speeds (plan/playback.h).
+// On a meta device kernels and phantom collectives run nothing; each leaves a note of its bytes and
+// flops with the stream it was issued to. A WorkLog that the context was given holds the notes, and
+// the waits of streams and host, in the order of their issue: enough to play the run through at
+// other speeds (plan/playback.h).
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@
 
 namespace zinc {
 
-// Which of a machine's rates the arithmetic runs at.
+// The kind of arithmetic, which decides at which of the machine's rates it runs.
 enum class WorkKind : uint8_t { gemm, attention, other, collective };
 
-// Whose memory the bytes are in: on a GPU that decides over the rate.
+// The memory that holds the bytes; it decides the rate at which a GPU moves them.
 enum class WorkPlace : uint8_t {
   device,
   host,       // kernels of the CPU, copies within host memory; on a CPU rank all kernels
@@ -27,16 +27,17 @@ enum class WorkPlace : uint8_t {
   to_host,    // a copy to host memory
 };
 
-// What one kernel, copy or collective takes, whatever the implementation.
+// The work of one kernel, copy or collective, whatever the implementation.
 struct WorkCost {
   WorkKind kind = WorkKind::other;
   WorkPlace place = WorkPlace::device;
-  DType dtype = DType::f32;   // of the operands of a gemm or of attention
+  DType dtype = DType::f32;   // dtype of the operands of a gemm or of attention
   int64_t bytes_read = 0;     // collective: received by this rank
   int64_t bytes_written = 0;  // collective: sent by this rank
   int64_t flops = 0;
-  int ranks = 1;       // that take part in a collective
-  int near_ranks = 0;  // of these on this rank's host, itself too; 0: as many as it has
+  int ranks = 1;  // ranks of a collective
+  // of `ranks`, those on this rank's host, itself too; 0: all ranks of the host
+  int near_ranks = 0;
 };
 
 // The number of the stream on which a GPU's host computes; the others' are those of StreamRole.
@@ -64,7 +65,7 @@ class WorkLog {
   void wait(int stream, int source, int64_t count);
   void host_wait(int source, int64_t count);
   void mark(std::string_view label);
-  // From here on nothing is kept.
+  // Nothing is kept from here on.
   void stop() { stopped_ = true; }
 
   // Work and waits that `stream` was given until now.

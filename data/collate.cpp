@@ -59,7 +59,7 @@ HostBatch::Column column(std::string name, const Shape& shape, int32_t padding) 
   return {std::move(name), shape,
           std::vector<int32_t>(static_cast<size_t>(shape.numel()), padding)};
 }
-// Where the padding of the row begins.
+// Copies `values` to the front of the row; returns the beginning of the row's padding.
 auto put_row(HostBatch::Column& to, size_t row, const std::vector<int32_t>& values) {
   const int64_t width = to.shape.rank() == 1 ? 1 : to.shape.dim(1);
   return std::copy(values.begin(), values.end(),
@@ -122,7 +122,7 @@ HostBatch collate(const Dataset& dataset, std::span<const int64_t> indices, cons
     put_row(ids, row, sample.tokens);
     put_row(labels, row, sample.labels);
     if (fields.document_starts) {
-      // Padding is a document of its own, so that it never sees, nor is seen by, real tokens.
+      // Padding is a separate document, so that it never sees, nor is seen by, real tokens.
       std::fill_n(put_row(starts, row, sample.document_starts), tokens.dim(1) - size, size);
     }
     lengths.values[row] = std::max(1, size);

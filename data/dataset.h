@@ -17,13 +17,13 @@ namespace zinc::data {
 struct Sample {
   std::vector<int32_t> tokens;
   std::vector<int32_t> labels;  // targets, or nn::kIgnoredLabel: BatchFields::labels
-  // Where the document of each token begins in this sequence; empty: one document.
+  // The beginning of each token's document in this sequence; empty: one document.
   std::vector<int32_t> document_starts;
   // The values of each tensor of BatchFields::more, one per token.
   std::vector<std::vector<int32_t>> more;
 };
 
-// What a sample's labels belong to. This decides the shape of "labels" in a batch.
+// The unit that a sample's labels belong to. It decides the shape of "labels" in a batch.
 enum class LabelsOf : uint8_t {
   tokens,  // one per token, such as the token that follows: [B, T]
   row,     // one per sample, such as its class: [B]
@@ -34,13 +34,13 @@ enum class LabelsOf : uint8_t {
 };
 std::string_view name_of(LabelsOf labels);
 
-// Which of the tokens with a label a model has to guess, and what it sees in their place (Devlin et
-// al. 2019, "BERT", section 3.1): for 80 % the mask, for 10 % a random token of the vocabulary, for
-// 10 % the token itself.
+// The choice of the tokens that a model has to guess, among those with a label, and their
+// replacement (Devlin et al. 2019, "BERT", section 3.1): the mask for 80 %, a random token of the
+// vocabulary for 10 %, the token itself for 10 %.
 struct Masking {
   int32_t mask_token = -1;
   int64_t vocabulary_size = 0;
-  double share = 0.15;  // of the tokens, each drawn independently
+  double share = 0.15;  // of the tokens; each is drawn independently
 };
 
 // The tensors of a dataset's batches; the same in all batches.
@@ -68,7 +68,7 @@ class Dataset {
     static_cast<void>(index);
     return 0;
   }
-  // One line for logs: where the data comes from and how much there is.
+  // One line for logs: the source of the data and the amount.
   virtual std::string describe() const = 0;
 };
 

@@ -20,7 +20,7 @@ namespace zinc::data {
 namespace {
 
 constexpr uint64_t kGroupsSite = 2;  // 0: the order of samples; 1: the split of ExampleData
-constexpr uint64_t kTrainingSite = 0, kEvaluationSite = 1;  // of Purpose::masking
+constexpr uint64_t kTrainingSite = 0, kEvaluationSite = 1;  // for Purpose::masking
 
 // The samples of one epoch in their order: Note [Order of samples].
 class EpochOrder {
@@ -45,8 +45,8 @@ class EpochOrder {
                                           static_cast<uint64_t>(epoch), 0, 0)};
   }
 
-  // What ended the epoch before leaves the first `apart` places to samples behind them. There are
-  // enough of these among the next `apart` places, and the last third stays as it is.
+  // Gives the first `apart` places to samples that did not end the epoch before. There are enough
+  // of these among the next `apart` places, and the last third stays as it is.
   void arrange_first() {
     const Permutation before = permutation(epoch_ - 1);
     std::unordered_set<int64_t> recent;
@@ -67,7 +67,7 @@ class EpochOrder {
   int64_t epoch_;
   int64_t apart_;
   Permutation order_;
-  std::vector<int64_t> first_;  // of the first 2 apart_ places; empty: not asked for yet
+  std::vector<int64_t> first_;  // for the first 2 apart_ places; empty: not asked for yet
 };
 
 // Samples `first` to `last` of the run.
@@ -93,7 +93,8 @@ std::vector<int64_t> micro_batch_samples(const Dataset& dataset, const LoaderOpt
   if (!options.group_by_length || (first + B - 1) / all != epoch) {
     return samples_between(all, options, first, last);
   }
-  // Of the epoch: its first whole micro-batch, how many there are, and which of them this one is.
+  // Within the epoch: its first whole micro-batch, the number of micro-batches, and the index of
+  // the present one.
   const int64_t begin = epoch * all + (first - epoch * all) % B;
   const int64_t micro_batches = ((epoch + 1) * all - begin) / B;
   const int64_t index = (first - begin) / B;
@@ -102,7 +103,8 @@ std::vector<int64_t> micro_batch_samples(const Dataset& dataset, const LoaderOpt
   const int64_t group_begin = begin + group * kLengthGroup * B;
   const std::vector<int64_t> samples =
       samples_between(all, options, group_begin, group_begin + size * B);
-  std::vector<std::pair<int64_t, int64_t>> by_length;  // and place, so that equal ones keep theirs
+  // (length, place), so that equal lengths keep their order.
+  std::vector<std::pair<int64_t, int64_t>> by_length;
   for (size_t i = 0; i < samples.size(); ++i) {
     by_length.emplace_back(dataset.length(samples[i]), static_cast<int64_t>(i));
   }
@@ -176,7 +178,7 @@ class Loader::Reader {
   }
 
   Read read_;
-  int64_t next_;  // of the thread, or of take() where there is none
+  int64_t next_;  // used by the thread, or by take() where there is none
   size_t depth_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -90,8 +90,8 @@ class Loader {
   double epoch() const;  // how often the dataset was seen, 0 at the start
   int64_t samples_per_epoch() const { return dataset_->num_samples(); }
   LoaderState state() const;
-  // Goes to `state`, whatever world and micro-batch it was saved with: micro-batches are counted
-  // from its next sample on. Throws InvalidArgument if it has another seed.
+  // Goes to `state`, which may come from another world or micro-batch size: micro-batches are
+  // counted from the state's next sample on. Throws InvalidArgument if the state has another seed.
   void restore(const LoaderState& state);
   // Sets options().end. Call before the first next() or restore().
   void set_end(int64_t samples);
@@ -123,7 +123,7 @@ class Loader {
   const Dataset* dataset_;
   LoaderOptions options_;
   int64_t begin_ = 0;             // samples of the run before micro-batch 0
-  int64_t next_micro_batch_ = 0;  // of this rank: m
+  int64_t next_micro_batch_ = 0;  // number m of this rank's next micro-batch
   std::unique_ptr<Reader> reader_;
 };
 
@@ -134,14 +134,14 @@ int64_t samples_of_epochs(double epochs, int64_t num_samples);
 // without a gap. The last step reaches into the next epoch, or is short with LoaderOptions::end.
 int64_t steps_of_epochs(double epochs, int64_t num_samples, int64_t global_batch);
 
-// The length of a run: its optimizer steps, those before it continued included, and LoaderOptions::
-// end.
+// The length of a run: its optimizer steps, including those before it was continued, and
+// LoaderOptions::end.
 struct RunLength {
   int64_t steps = 0;
   int64_t end = 0;
 };
-// Of a run that has done `steps_so_far` steps with `samples_so_far` samples, perhaps of another
-// global batch, and goes on with this one: steps_of_epochs() where it has done none.
+// The length of a run that has done `steps_so_far` steps with `samples_so_far` samples, perhaps
+// with another global batch, and continues with this one. Equals steps_of_epochs() for a new run.
 RunLength length_of_epochs(double epochs, int64_t num_samples, int64_t global_batch,
                            int64_t steps_so_far, int64_t samples_so_far);
 RunLength length_of_steps(int64_t steps, int64_t global_batch, int64_t steps_so_far,
@@ -157,9 +157,10 @@ struct EvaluationOptions {
 };
 
 // A fixed list of batches, the same in every world: batch j has the same samples whichever rank
-// computes it. Rank r takes batches r, r + W, ... in num_rounds() rounds. Every rank has as many
-// rounds; surplus ones are batches without a target. For a mean that does not depend on the world,
-// add the batches' loss sums in the order of batch_index and divide by the sum of their targets.
+// computes it. Rank r takes batches r, r + W, ... in num_rounds() rounds. Every rank has
+// num_rounds() rounds; surplus rounds are batches without a target. For a mean that does not depend
+// on the world, add the batches' loss sums in the order of batch_index and divide by the sum of
+// their targets.
 class EvaluationSet {
  public:
   EvaluationSet(const Dataset& dataset, const EvaluationOptions& options);

@@ -18,7 +18,7 @@ constexpr int64_t kHeaderBytes = 1024;
 constexpr int32_t kMagicUint16 = 20240520;
 constexpr int32_t kMagicUint32 = 20240801;
 
-// What a magic number of llm.c stands for, other than tokens.
+// The kind of llm.c's file that a magic number stands for, other than tokens.
 std::string_view other_llmc_file(int32_t magic) {
   switch (magic) {
     case 20240522:

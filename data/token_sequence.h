@@ -30,7 +30,7 @@ class TokenSequence {
 
   const std::vector<FileTokens>& parts() const { return parts_; }
   int64_t num_tokens() const;
-  // As TokenFile::vocabulary_size().
+  // See TokenFile::vocabulary_size().
   int64_t vocabulary_size() const;
   bool is_text() const { return vocabulary_size() > 0; }
 

@@ -37,7 +37,7 @@ class TokenWindows final : public Dataset {
  private:
   TokenSequence sequence_;
   TokenWindowsOptions options_;
-  std::vector<int64_t> first_window_;  // of each part, then the number of all
+  std::vector<int64_t> first_window_;  // of each part, then the number of all windows
 };
 
 }  // namespace zinc::data

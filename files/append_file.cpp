@@ -50,7 +50,7 @@ void drop_later_lines(const std::string& path,
   if (!file_exists(path)) return;
   const InputFile file = InputFile::open(path);
   constexpr int64_t kAtOnce = int64_t{1} << 20;
-  std::string held;  // from the start of a line on
+  std::string held;  // text from the start of the current line on
   int64_t kept = 0;  // bytes of whole lines so far
   for (int64_t at = 0; at < file.size();) {
     const size_t begin = held.size();

@@ -10,14 +10,14 @@
 
 namespace zinc::files {
 
-// Every append reaches the system before it returns, so what was appended survives the end of the
-// process. Failures are IoErrors with path and errno; what a failed append had written is taken
-// back, so that the file ends where the last whole one ended.
+// Every append reaches the system before it returns, so appended bytes survive the end of the
+// process. Failures are IoErrors with path and errno. The bytes of a failed append are taken back,
+// so that the file ends with the last whole append.
 class AppendFile {
  public:
   enum class Mode : uint8_t {
     create,  // the file must not exist
-    resume,  // goes on at its end; made where it does not exist
+    resume,  // continues at its end; made where it does not exist
   };
   AppendFile(std::string path, Mode mode);
   // A file of a folder that is open, and may be renamed meanwhile; `path` is for messages.
@@ -36,9 +36,9 @@ class AppendFile {
   int64_t size_ = 0;
 };
 
-// Cuts a file of lines behind the last one that belongs to a run which goes on: the first line for
-// which `is_later` is true goes, with all behind it, and so does a last line without its end.
-// Nothing where the file does not exist. IoError.
+// Cuts a file of lines for a run that continues: removes the first line for which `is_later` is
+// true, all lines behind it, and a last line without a line end. Does nothing where the file does
+// not exist. Throws IoError.
 void drop_later_lines(const std::string& path,
                       const std::function<bool(std::string_view line)>& is_later);
 

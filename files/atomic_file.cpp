@@ -26,8 +26,8 @@ constexpr int64_t kPage = kIoAlignment;
 constexpr auto kPageAlignment = std::align_val_t{kPage};
 constexpr int64_t kStreamBytes = AtomicFile::kDirectBytes / 2;  // 4 MiB from anywhere in a page
 
-// A name that nobody else uses now: the process id keeps processes apart, the counter threads. A
-// name left by a killed process of the same id is skipped by O_EXCL and mkdir.
+// A name that no other process or thread uses now: the process id keeps processes apart, the
+// counter threads. A name left by a killed process of the same id is skipped by O_EXCL and mkdir.
 std::string temporary_name(const std::string& path) {
   static std::atomic<uint64_t> counter{0};
   return str(parent_folder(path), "/.", file_name(path), kTemporary, static_cast<int64_t>(getpid()),
@@ -59,8 +59,8 @@ void write_whole(int fd, const std::string& path, int64_t offset,
   }
 }
 
-// Past the page cache; what the file system does not take that way, and the rest of a page that a
-// full disk took in part, through it.
+// Writes past the page cache. Bytes that the file system does not take that way, and the rest of a
+// page that a full disk took in part, go through the cache.
 void write_pages(int direct, int cached, const std::string& path, int64_t offset,
                  std::span<const std::byte> pages) {
   while (!pages.empty()) {
@@ -83,8 +83,9 @@ std::string kept_in(const std::string& folder) {
   return str("what was to stand there is complete, and kept as '", folder, "'");
 }
 
-// Old aside, new in; where that fails, old back. Returns where the old folder lies then. A process
-// that is killed between the two leaves both, under names that say of which target they are.
+// Renames the old folder aside and the new one in; if that fails, the old one back. Returns where
+// the old folder lies then. A process that is killed between the two leaves both, under names that
+// say of which target they are.
 std::string replace_in_two_steps(const std::string& fresh, const std::string& target) {
   std::string aside;
   int error = 0;
@@ -181,8 +182,8 @@ struct AtomicFile::Stream {
   std::unique_ptr<std::byte[], Delete> own;  // null: the caller's
   std::byte* buffer = nullptr;
   std::byte* other = nullptr;
-  int64_t begin = 0, end = 0;            // offsets of what is in the buffer
-  std::shared_future<void> under_way{};  // from the other buffer
+  int64_t begin = 0, end = 0;            // offsets of the bytes in the buffer
+  std::shared_future<void> under_way{};  // the write from the other buffer
 };
 
 AtomicFile::AtomicFile(std::string path, int64_t reserve_bytes) : path_(std::move(path)) {
@@ -211,7 +212,7 @@ AtomicFile AtomicFile::create_shared(std::string path, int64_t reserve_bytes, bo
   if (!fd) throw IoError("create", path, -1, errno);
   if (reserve_bytes > 0) reserve_space(fd.get(), path, reserve_bytes);
   AtomicFile file(std::move(path), std::move(fd));
-  // Where that is refused, as by some file systems in memory, the cache has to do.
+  // Where direct writes are refused, as by some file systems in memory, the page cache is used.
   FileDescriptor pages;
   if (direct) {
     pages =
@@ -292,7 +293,7 @@ void AtomicFile::flush() {
   }
   std::swap(stream.buffer, stream.other);
   stream.begin = stream.end;
-  if (before.valid()) before.get();  // from what is the buffer now
+  if (before.valid()) before.get();  // the write from the buffer that is filled next
 }
 
 void AtomicFile::commit() {
@@ -340,7 +341,8 @@ AtomicFolder::~AtomicFolder() {
 
 void AtomicFolder::commit(bool replace) {
   require(!temporary_path_.empty(), "commit: '", target_, "' is already committed");
-  // From here on the folder is nobody's to delete: it is complete, whatever the system refuses.
+  // From here on the folder is never deleted: it is complete, even if the system refuses the
+  // rename.
   const std::string fresh = std::exchange(temporary_path_, {});
   std::string old;
   try {

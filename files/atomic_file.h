@@ -1,10 +1,10 @@
-// files/atomic_file.h: writing files and folders that are either complete or absent.
+// files/atomic_file.h: writes files and folders that are either complete or absent.
 //
 // Everything is written under a temporary name beside the target (".<name>.tmp-<pid>-<n>", in the
-// same folder), synced, and renamed: the target is never seen half-written, not after a full disk
-// and not after a kill at any instant. What was not committed is removed by the destructor, but for
-// a complete folder that the system would not rename. Every failure of the system is an IoError
-// with path, offset and errno.
+// same folder), synced, and renamed: the target is never half-written, not after a full disk and
+// not after a kill at any instant. The destructor removes files and folders that were not
+// committed, except a complete folder that the system would not rename. Every failure of the system
+// is an IoError with path, offset and errno.
 #pragma once
 
 #include <sys/types.h>
@@ -31,11 +31,12 @@ class AtomicFile {
   explicit AtomicFile(std::string path, int64_t reserve_bytes = 0);
   // A file that several processes write, in a folder that nobody reads yet (AtomicFolder): it has
   // its own name from the start. One process creates it, then the others open it. commit() syncs
-  // what this process wrote; that the file appears whole, or not at all, is the folder's work.
-  // `direct`: whole pages go past the page cache where the file system lets them, from two buffers
-  // of 4 MiB and beside the caller: a large file then takes neither memory nor much processor time
-  // from other work. A failure may show at a later write() or at commit(). The buffers are
-  // `memory`, kDirectBytes at a multiple of kIoAlignment that outlive the file; empty: its own.
+  // the bytes that this process wrote; the folder's commit makes the file appear whole or not at
+  // all. `direct`: whole pages go past the page cache where the file system lets them, from two
+  // buffers of 4 MiB and beside the caller: a large file then takes neither memory nor much
+  // processor time from other work. A failure may show at a later write() or at commit(). The
+  // buffers are `memory`, kDirectBytes at a multiple of kIoAlignment that outlive the file; empty:
+  // its own.
   static constexpr int64_t kDirectBytes = 2 * ((int64_t{4} << 20) + 2 * kIoAlignment);
   static AtomicFile create_shared(std::string path, int64_t reserve_bytes, bool direct = false,
                                   std::span<std::byte> memory = {});
@@ -46,12 +47,12 @@ class AtomicFile {
 
   const std::string& path() const { return path_; }
   void write(int64_t offset, std::span<const std::byte> bytes);
-  // Syncs, renames onto `path` (replacing what is there) and syncs the folder. Once.
+  // Syncs, renames onto `path` (replacing an old file) and syncs the folder. Call once.
   void commit();
 
  private:
   AtomicFile(std::string path, FileDescriptor fd);
-  // What was written one after the other, on its way past the page cache.
+  // Writes consecutive bytes past the page cache.
   struct Stream;
   void flush();
   void write_all(int64_t offset, std::span<const std::byte> bytes);
@@ -88,9 +89,9 @@ class AtomicFolder {
   std::string temporary_path_;  // empty once committed
 };
 
-// What AtomicFile and AtomicFolder have under construction in a folder, or a killed process has
-// left there: ".<target>.tmp-<process>-<n>". Sorted by path. IoError where the folder cannot be
-// read; none where there is no such folder.
+// A file or folder that AtomicFile or AtomicFolder has under construction, or that a killed process
+// has left: ".<target>.tmp-<process>-<n>". Sorted by path. IoError where the folder cannot be read;
+// none where there is no such folder.
 struct TemporaryName {
   std::string path;
   std::string target;  // a plain name
@@ -98,7 +99,7 @@ struct TemporaryName {
 };
 std::vector<TemporaryName> temporaries_in(const std::string& folder);
 
-// To a name that is not there yet; durable, but for the name.
+// Copies to a name that does not exist yet. The data is durable, the name is not.
 void copy_durably(const std::string& from, const std::string& to);
 
 // Makes the names in a folder durable.

@@ -8,8 +8,8 @@
 
 namespace zinc::files {
 
-// `text` with each mark, as "@data@", replaced by what stands beside it. Marks stand in `text` in
-// the order given, each once; what is filled in is not searched for marks. A missing mark is an
+// `text` with each mark, as "@data@", replaced by the text given with it. Marks occur in `text` in
+// the order given, each once; the inserted texts are not searched for marks. A missing mark is an
 // InternalError.
 std::string fill_marks(std::string_view text,
                        const std::vector<std::pair<std::string_view, std::string_view>>& marks);

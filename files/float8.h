@@ -13,12 +13,12 @@
 
 namespace zinc::files {
 
-// By the names of safetensors ("F8_E4M3") and PyTorch ("float8_e4m3fn").
+// Parses the names of safetensors ("F8_E4M3") and PyTorch ("float8_e4m3fn").
 std::optional<Fp8> float8_named(std::string_view type);
 
-// As read_converted(), of bytes: `read_bytes(first, raw)` fills raw with elements [first, first +
-// raw.size()). out: floats. Infinities become NaN. A factor beside such a tensor ("weight_scale")
-// is a tensor of its own and is not applied here.
+// read_converted() for stored bytes: `read_bytes(first, raw)` fills raw with elements [first, first
+// + raw.size()). out: floats. Infinities become NaN. A factor beside such a tensor ("weight_scale")
+// is a separate tensor and is not applied here.
 void read_float8(Fp8 stored, View out,
                  const std::function<void(int64_t first, std::span<std::byte> raw)>& read_bytes);
 

@@ -1,4 +1,4 @@
-// files/input_file.h: reading files that somebody else made.
+// files/input_file.h: reads files that other programs made.
 //
 // Only regular files: a pipe would block for ever. The size is asked once, at opening; a file that
 // is cut shorter while it is in use is a DataError, never a fault. A file that does not exist, or

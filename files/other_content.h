@@ -1,4 +1,4 @@
-// files/other_content.h: what a file holds in place of what was meant to be downloaded.
+// files/other_content.h: recognises a file that is not the one that was meant to be downloaded.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace zinc::files {
 
-// What the first bytes say the content is, and the cure: a pointer of Git LFS, an HTML page. Empty
-// for anything else.
+// The kind of content that the first bytes show, and the cure: a pointer of Git LFS, an HTML page.
+// Empty for anything else.
 std::string_view other_content(std::string_view first_bytes);
-// DataError where a file of weights is such a one.
+// DataError where a file of weights has such content.
 void require_downloaded(const InputFile& file);
 
 }  // namespace zinc::files

@@ -8,15 +8,15 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// What stands at the start of `text`.
+// The part at the start of `text`: a character, or a maximal ill-formed part.
 struct Utf8Part {
-  size_t length;  // of the character, or of the maximal ill-formed part
+  size_t length;  // bytes of the part
   bool valid;
   bool cut_short;  // well-formed as far as it goes, but the text ends
 };
 
 struct LeadByte {
-  size_t length;      // of the character; 0: not a lead byte
+  size_t length;      // bytes of the character; 0: not a lead byte
   uint8_t low, high;  // range of the second byte
 };
 

@@ -25,7 +25,8 @@ std::string replace_invalid_utf8(std::string_view bytes);
 // The same for a stream of pieces: the pieces' results in a row equal the result of the whole.
 class Utf8Stream {
  public:
-  // What can be shown after this piece; an unfinished character at its end is kept back.
+  // Returns the characters that are complete after this piece; an unfinished character at its end
+  // is kept back.
   std::string push(std::string_view bytes);
   // The rest, an unfinished character as U+FFFD. The stream starts anew.
   std::string finish();

@@ -126,7 +126,7 @@ class Search {
     return log_probability / std::pow(static_cast<double>(length), options_.beams.length_penalty);
   }
 
-  // Keeps the best, behind those of the same score.
+  // Adds an ended text behind those of the same score, and keeps the best.
   void finish(const Continuation& one) {
     GeneratedText text{.tokens = new_tokens(one),
                        .stopped = ends(one),

@@ -15,8 +15,8 @@ namespace zinc::generate {
 // texts of the best score are kept (see BeamOptions); the others continue. Repetition penalty and
 // n-grams work on log-probabilities.
 //
-// Computes in f64. Of equal continuations the one of the earlier text comes first, then the lower
-// token. Checks its arguments as generate() does.
+// Computes in f64. Among equal continuations the one of the earlier text comes first, then the
+// lower token. Checks its arguments as generate() does.
 std::vector<GeneratedTexts> search_beams(const NextLogits& next_logits,
                                          std::span<const std::vector<int32_t>> prompts,
                                          const GenerateOptions& options);

@@ -49,7 +49,8 @@ int64_t CachedLogits::tokens_more(std::span<const OpenText> texts) const {
   return cache_.length() + more <= cache_.capacity() ? more : 0;
 }
 
-// A cache of rows that are the texts' parents; how many columns the texts add.
+// Arranges the cache's rows as the texts' parents, or empties it. Returns how many columns the
+// texts add.
 int64_t CachedLogits::begin(std::span<const OpenText> texts) {
   const int64_t more = tokens_more(texts);
   if (more > 0 || has_source_) {
@@ -71,7 +72,7 @@ int64_t CachedLogits::begin(std::span<const OpenText> texts) {
   return longest;
 }
 
-// The shorter texts have their first token before them, too, which nobody sees.
+// Shorter texts are preceded by their first token, which no token sees.
 Tensor CachedLogits::pass(std::span<const OpenText> texts, int64_t columns) {
   std::vector<int32_t> ids;
   for (const OpenText& text : texts) {

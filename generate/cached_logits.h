@@ -27,7 +27,7 @@ class CachedLogits {
   CachedLogits(nn::EncoderDecoderLm& model, const nn::Batch& texts, int64_t capacity);
 
   Tensor operator()(std::span<const OpenText> texts);           // -> [B, V] f32
-  int64_t tokens_computed() const { return tokens_computed_; }  // of all calls and texts
+  int64_t tokens_computed() const { return tokens_computed_; }  // in all calls and texts
 
  private:
   int64_t tokens_more(std::span<const OpenText> texts) const;

@@ -15,7 +15,7 @@ namespace {
 // One of the texts of a prompt.
 struct Drawn {
   int64_t prompt = 0;
-  int64_t sequence = 0;         // which of the prompt's
+  int64_t sequence = 0;         // index among the prompt's texts
   std::vector<int32_t> tokens;  // the prompt's too
   int64_t row = 0;              // in the last call
 };

@@ -30,9 +30,9 @@ constexpr int64_t kMostNewTokens = int64_t{1} << 31;
 struct GenerateOptions {
   int64_t max_tokens = 256;  // new tokens, in [0, kMostNewTokens]
   SamplingOptions sampling{};
-  uint64_t seed = 0;                   // of the first prompt; each further one has the next
+  uint64_t seed = 0;  // for the first prompt; each further prompt has the next seed
   std::vector<int32_t> stop_tokens{};  // each ends a text; not part of it
-  // The model sees at most so many tokens. 0: its longest sequence, or all tokens if it has none; a
+  // The most tokens that the model sees. 0: its longest sequence, or all tokens if it has none; a
   // longer prompt is an error then. For an encoder: tokens of the prompt.
   int64_t context = 0;
   // Called after each token with all new tokens of the text; true ends the text. May be empty.
@@ -47,18 +47,18 @@ void validate(const GenerateOptions& options);
 
 struct GeneratedText {
   std::vector<int32_t> tokens;  // the new tokens
-  bool stopped = false;         // by a stop token or options.ends, not by max_tokens
-  double score = 0.0;           // of a beam search; see BeamOptions
+  bool stopped = false;         // ended by a stop token or options.ends, not by max_tokens
+  double score = 0.0;           // in a beam search; see BeamOptions
 };
-using GeneratedTexts =
-    std::vector<GeneratedText>;  // of one prompt; of a beam search the best first
+// The texts of one prompt; in a beam search the best first.
+using GeneratedTexts = std::vector<GeneratedText>;
 
 // A text that continues. `parent`: its row in the last call; in the first call the prompt's number.
 struct OpenText {
   std::span<const int32_t> tokens;  // at least one
   int64_t parent = 0;
 };
-// The texts [B] of one call -> logits [B, V], float, of the token behind each.
+// The logits [B, V], float, of the token behind each of the B texts.
 using NextLogits = std::function<Tensor(std::span<const OpenText> texts)>;
 
 // Called with each token of a prompt's first text. In a beam search: called at its end.

@@ -31,7 +31,8 @@ double total_weight(const KeptTokens& kept) {
   return total;
 }
 
-// Also finds the first of the largest; without scores it is at 0, and excluded.
+// Checks the scores and returns the index of the first largest one. Without finite scores it is 0,
+// which is then excluded.
 size_t check_logits(std::span<const float> logits) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   size_t best = 0;

@@ -45,13 +45,13 @@ struct Candidate {
   double probability;
 };
 // The tokens that may follow `text`, ascending, with probabilities that sum to 1; with temperature
-// 0 one token. logits: [vocabulary]; -inf excludes a token. Of equal logits the lower token counts
-// as the more likely one. Computes in f64; a pure function of its arguments. Throws InvalidArgument
-// if a logit is NaN or +inf, or no token is left.
+// 0 one token. logits: [vocabulary]; -inf excludes a token. With equal logits the lower token
+// counts as the more likely one. Computes in f64; a pure function of its arguments. Throws
+// InvalidArgument if a logit is NaN or +inf, or no token is left.
 std::vector<Candidate> kept_tokens(std::span<const float> logits, std::span<const int32_t> text,
                                    const SamplingOptions& options);
 
-// Draws one of the kept tokens by their probabilities.
+// Draws one of the kept tokens with their probabilities.
 int32_t sample_token(std::span<const float> logits, std::span<const int32_t> text,
                      const SamplingOptions& options, const RandomKey& key);
 

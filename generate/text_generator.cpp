@@ -18,7 +18,7 @@ int64_t longest_of(const std::vector<std::vector<int32_t>>& prompts) {
   return longest;
 }
 
-// Each text by itself, all of it.
+// Makes a pass for each text, over the whole text.
 NextLogits whole_passes(nn::CausalLm& model) {
   return [&model](std::span<const OpenText> texts) {
     std::vector<float> values;
@@ -34,7 +34,7 @@ NextLogits whole_passes(nn::CausalLm& model) {
   };
 }
 
-// Padded behind their ends.
+// A batch of the texts, padded behind their ends.
 nn::Batch batch_of_texts(const std::vector<std::vector<int32_t>>& texts) {
   const int64_t T = longest_of(texts), B = std::ssize(texts);
   std::vector<int32_t> ids, lengths;
@@ -50,7 +50,7 @@ nn::Batch batch_of_texts(const std::vector<std::vector<int32_t>>& texts) {
   return batch;
 }
 
-// Infinite ones are refused too: a model whose weights are whole has none.
+// Refuses infinite logits too: a model whose weights are whole has none.
 void require_numbers(const Tensor& logits) {
   bool are_numbers = true;
   for (const float value : logits.to_vector<float>()) are_numbers &= std::isfinite(value);
@@ -108,7 +108,8 @@ void TextGenerator::choose_source() {
   source_ = std::ref(*cached_);
 }
 
-// Before anything is computed. In f64: the product of absurd counts has no room in 64 bits.
+// Called before anything is computed. Counts in f64: the product of absurd counts has no room in 64
+// bits.
 void TextGenerator::require_memory(int64_t elements_per_token, int64_t columns,
                                    int64_t source_columns) const {
   if (options_.cache_limit == 0) return;

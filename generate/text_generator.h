@@ -15,11 +15,11 @@ namespace zinc::generate {
 
 class TextGenerator {
  public:
-  // Runs `pass`, which calls the model, with the model's parameters at hand and without gradients,
-  // as zero::Engine::predict() does.
+  // Runs `pass`, which calls the model, with the model's parameters available and without
+  // gradients, as zero::Engine::predict() does.
   using RunPass = std::function<void(const std::function<void()>& pass)>;
 
-  // What a new token costs depends on the model:
+  // The cost of a new token depends on the model:
   // - nn::CachedCausalLm: a pass over the new tokens; keys and values are kept.
   // - nn::EncoderDecoderLm: likewise; the encoder reads the prompts in the constructor, in one
   //   pass.
@@ -47,7 +47,7 @@ class TextGenerator {
   Tensor next_logits(std::span<const OpenText> texts);
 
   nn::Model& model_;
-  std::vector<std::vector<int32_t>> prompts_;  // encoder-decoder: those of the decoder
+  std::vector<std::vector<int32_t>> prompts_;  // encoder-decoder: prompts of the decoder
   GenerateOptions options_;
   RunPass run_;
   NextLogits source_;  // within run_

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::string_view kWeightsFile = "/adapter_model.safetensors";
 constexpr std::string_view kTorchWeightsFile = "/adapter_model.bin";  // of old
-// What peft puts before a base model's own names.
+// peft's prefix of a base model's own names.
 constexpr std::string_view kPrefix = "base_model.model.";
 
 std::string name_in_file(std::string_view name) { return str(kPrefix, name); }
@@ -107,13 +107,13 @@ files::json::Array list_of(const std::vector<std::string>& names) {
 
 constexpr std::string_view kWeight = ".weight";
 
-// Whether the files have the layer of `row` in parts, or as a part of another.
+// Whether the files hold the layer of `row` in parts, or as a part of another layer.
 bool is_in_parts(const NameMap& names, const NameRow& row) {
   return row.rows.their_rows != 0 || std::ranges::count(names.rows, row.ours, &NameRow::ours) > 1 ||
          std::ranges::count(names.rows, row.theirs, &NameRow::theirs) > 1;
 }
 
-// peft trains a copy of such a table, and the head keeps the base's: what is one here would be two
+// peft trains a copy of such a table, and the head keeps the base's: one table here would be two
 // there.
 void require_no_tied_table(const NameMap& names, nn::Module& model) {
   for (const auto& [name, parameter] : model.named_parameters()) {
@@ -207,7 +207,7 @@ AdapterConfig parse_adapter_config(const files::json::Value& root) {
         "velora_config", "monteclora_config", "ensure_weight_tying"}) {
     refuse_where_on(fields, key);
   }
-  // Such an adapter is one of a base that its initialiser has changed.
+  // An adapter with one of these initialisers belongs to a base that the initialiser has changed.
   if (const files::json::Value* initial = fields.find("init_lora_weights");
       initial != nullptr && initial->is_string()) {
     for (const std::string_view kind : {"pissa", "olora", "corda", "loftq", "lora_ga", "mica"}) {

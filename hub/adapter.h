@@ -25,12 +25,13 @@ inline constexpr std::string_view kAdapterConfigFile = "adapter_config.json";
 
 struct AdapterConfig {
   nn::LoraOptions lora{};
-  std::string base_model{};  // base_model_name_or_path: what it was trained on; for people
+  // The key "base_model_name_or_path": the model that the adapter was trained on; for people.
+  std::string base_model{};
 };
 
-// Where the elements of adapters lie in their file, for a model whose own weights lie by `names`: B
-// has the rows of its layer's weight. Throws ConfigError for a trained parameter whose layer the
-// files hold in parts, or as a part: peft's adapter belongs to another layer.
+// The places of adapters' elements in their file, for a model with the name map `names`: B has the
+// rows of its layer's weight. Throws ConfigError for a trained parameter whose layer the files hold
+// in parts, or as a part: peft's adapter belongs to another layer.
 NameMap adapter_names(const NameMap& names, nn::Module& model);
 
 // Throws a DataError, with its place, for an adapter that is no LoRA, and for kinds of LoRA that
@@ -46,7 +47,7 @@ std::string adapter_config_json(const AdapterConfig& config, nn::Module& model);
 // left.
 class AdapterFolderWriter {
  public:
-  // `model`: with adapters; its trained parameters are to be written. `names`: of its base.
+  // `model`: with adapters; its trained parameters are to be written. `names`: the base's name map.
   AdapterFolderWriter(const std::string& folder, const AdapterConfig& config, nn::Module& model,
                       const NameMap& names, const SaveOptions& options = {});
   // Elements [begin, begin + values.numel()) of a trained parameter, by its name in the model.
@@ -57,7 +58,7 @@ class AdapterFolderWriter {
  private:
   files::AtomicFolder target_;
   bool replace_;
-  std::map<std::string, std::vector<TensorPart>, std::less<>> parts_;  // of each parameter
+  std::map<std::string, std::vector<TensorPart>, std::less<>> parts_;  // by parameter
   std::optional<files::SafetensorsWriter> weights_;
 };
 
@@ -65,9 +66,9 @@ class AdapterFolderWriter {
 // values, or their initialisers do.
 class AdaptedWeights : public nn::WeightSource {
  public:
-  // `base`: null for the parameters' initialisers. `folder`: of an adapter; empty if there is none
-  // yet. `model` and `base` must outlive this. `names`: of the base. Throws a DataError that lists
-  // what the adapter lacks, has in addition, or has in another shape.
+  // `base`: null for the parameters' initialisers. `folder`: the adapter's; empty if there is none
+  // yet. `model` and `base` must outlive this. `names`: the base's name map. Throws a DataError
+  // that lists what the adapter lacks, has in addition, or has in another shape.
   AdaptedWeights(nn::Module& model, const nn::WeightSource* base, const NameMap& names,
                  const std::string& folder);
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override;
@@ -78,7 +79,7 @@ class AdaptedWeights : public nn::WeightSource {
 
   const nn::WeightSource* base_;
   nn::InitializerSource initial_;
-  std::map<const autograd::Parameter*, nn::LoraTerms> decomposed_;  // by their magnitudes
+  std::map<const autograd::Parameter*, nn::LoraTerms> decomposed_;  // by magnitude
   std::optional<WeightReader> adapter_;
 };
 

@@ -20,7 +20,7 @@ std::string architecture_of(BertKind kind, EncoderTask task) {
   return str(kind == BertKind::bert ? "Bert" : "Roberta", kHeads[static_cast<size_t>(task)]);
 }
 
-// Of the first of `architectures`; masked_lm where there are none.
+// The task of the first of `architectures`; masked_lm if there are none.
 EncoderTask parse_task(const files::json::Value* architectures, BertKind kind) {
   if (architectures == nullptr || architectures->as_array().empty()) return EncoderTask::masked_lm;
   const files::json::Value& first = architectures->as_array().front();

@@ -37,7 +37,7 @@ void write_bloom_config(const nn::BloomConfig& config, files::json::Object& obje
   object.set("hidden_size", config.hidden_size);
   object.set("n_layer", config.num_layers);
   object.set("n_head", config.num_heads);
-  // Other spellings, where a file has them: what is read first must not contradict.
+  // Other spellings, where a file has them, must not contradict the first one.
   for (const auto& [key, value] :
        {std::pair("n_embed", config.hidden_size), std::pair("num_hidden_layers", config.num_layers),
         std::pair("num_attention_heads", config.num_heads)}) {

@@ -1,5 +1,5 @@
-// hub/builtin_families.h: the rows of the families that zinc has. Each lies in a file of its
-// own, <family>_family.cpp.
+// hub/builtin_families.h: the rows of the families that zinc has. Each is in a separate file,
+// <family>_family.cpp.
 #pragma once
 
 #include <array>

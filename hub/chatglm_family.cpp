@@ -76,7 +76,7 @@ void write_chatglm_config(const nn::ChatGlmConfig& config, files::json::Object& 
   object.set("architectures", files::json::Array{kArchitecture});
   object.set("model_type", "chatglm");
   object.set("padded_vocab_size", config.vocab_size);
-  // Published files have it beside, and a loader may look at it.
+  // Published files also have vocab_size, which a loader may read.
   if (object.find("vocab_size") != nullptr) object.set("vocab_size", config.vocab_size);
   object.set("seq_length", config.max_positions);
   object.set("hidden_size", config.hidden_size);

@@ -34,7 +34,7 @@
 
 namespace zinc::hub {
 
-// What all language models have, read out of any family's config.
+// The sizes that every language model has, read from any family's config.
 struct ModelSizes {
   int64_t vocab_size = 0;
   int64_t max_positions = 0;  // longest sequence
@@ -46,7 +46,7 @@ struct ModelSizes {
   std::vector<int64_t> eos_tokens{};
 };
 
-// What a model learns of a text.
+// The kind of target that a model learns from a text.
 enum class Objective : uint8_t {
   next_tokens,    // the tokens that follow each: decoders
   answer,         // another text, written after all of it was read: encoders with a decoder
@@ -83,9 +83,9 @@ struct FamilyPreset {
 // A row. The std::any of its functions hold the family's config struct.
 struct Family {
   std::string model_type;  // config.json's: "gpt2"
-  // "GPT2LMHeadModel": what config.json's architectures begin with, where it has no model_type.
+  // Beginnings of config.json's architectures, for files without model_type: "GPT2LMHeadModel".
   std::vector<std::string> architectures;
-  bool learns_positions = false;  // each position has trained weights of its own
+  bool learns_positions = false;  // each position has its own trained weights
   std::vector<FamilyPreset> presets;
   const std::type_info* config_type = nullptr;
 
@@ -101,12 +101,13 @@ struct Family {
   std::function<bool(const std::any&, const std::any&)> equal;
 };
 
-// What make_family() is told.
+// The arguments of make_family().
 template <class C>
 struct FamilyRow {
   std::string model_type;
   std::vector<std::string> architectures{};
-  // DataError with its place for what is not supported. Absent keys have transformers' defaults.
+  // Throws DataError with its place for a setting that is not supported. Absent keys have
+  // transformers' defaults.
   C (*parse)(const files::json::Value& config_json);
   // Sets the family's keys, architectures and model_type among them, and leaves the others.
   void (*write)(const C& config, files::json::Object& object);
@@ -114,8 +115,9 @@ struct FamilyRow {
   NameMap (*names)(const C& config);
   bool learns_positions = false;
   ModelObjective (*objective)(const C& config) = nullptr;  // null: next_tokens
-  // Gives a model of another task a head for so many classes of texts, and says which of the new
-  // model's parameters a folder of the former need not hold: globs. Empty: it cannot. May be null.
+  // Gives a model of another task a head for `num_classes` classes of texts. Returns globs for the
+  // parameters of the new head, which a folder of the old model need not hold; empty: the model
+  // cannot have such a head. May be null.
   std::vector<std::string> (*become_classifier)(C& config, int64_t num_classes) = nullptr;
 };
 
@@ -205,7 +207,7 @@ Family make_family(const FamilyRow<C>& row) {
 }
 
 // Adds a row to the table, for the rest of the program. InvalidArgument for a model_type or a
-// preset's name that is there already, or a row without one of its functions. Safe to call while
+// preset's name that is there already, or a row that lacks one of its functions. Safe to call while
 // other threads use the table.
 void add_family(Family family);
 
@@ -213,9 +215,11 @@ void add_family(Family family);
 std::vector<const Family*> families();
 // Null where there is none.
 const Family* find_family(std::string_view model_type);
-// That with the longest of its `architectures` that the name begins with; null where none does.
+// The family with the longest of its `architectures` that the name begins with; null where there is
+// none.
 const Family* find_family_of_architecture(std::string_view architecture);
-// What an error says after "models of type "gtp2" are not supported": the nearest, and all.
+// The part of an error's text behind "models of type "gtp2" are not supported": the nearest family,
+// and all families.
 std::string known_families(std::string_view model_type);
 
 }  // namespace zinc::hub

@@ -17,15 +17,15 @@ class JsonFields {
  public:
   explicit JsonFields(const files::json::Value& object) : object_(&object) { object.as_object(); }
 
-  // Null where the key is absent or null. Of several spellings the first that is there.
+  // Null where the key is absent or null. With several spellings, the first that is present.
   const files::json::Value* find(std::string_view key) { return find({key}); }
   const files::json::Value* find(std::initializer_list<std::string_view> spellings);
 
-  // Of models that are built, at most: a layer takes time, and products of sizes fit int64.
+  // Limits of sizes: a layer takes time to build, and products of sizes must fit int64.
   static constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
   static constexpr int64_t kMostLayers = 16'384;
   static constexpr int64_t kWidest = 1'048'576;           // hidden size, heads
-  static constexpr int64_t kWidestInside = 16 * kWidest;  // of an MLP
+  static constexpr int64_t kWidestInside = 16 * kWidest;  // for an MLP
 
   // At most `largest`.
   int64_t integer(std::initializer_list<std::string_view> spellings, int64_t fallback,

@@ -77,7 +77,7 @@ files::json::Object scaling_object(const nn::RopeScaling& scaling) {
   return object;
 }
 
-// What all of them have, over a family's defaults.
+// Reads the keys that all kinds have, with a family's defaults.
 nn::LlamaConfig parse_decoder(JsonFields& fields, const nn::LlamaConfig& defaults) {
   nn::LlamaConfig config = defaults;
   config.vocab_size = fields.integer("vocab_size", defaults.vocab_size);
@@ -214,7 +214,7 @@ void write_llama_config(const nn::LlamaConfig& config, files::json::Object& obje
   object.set("num_hidden_layers", config.num_layers);
   object.set("num_attention_heads", config.num_heads);
   object.set("num_key_value_heads", config.kv_heads());
-  // Qwen2 has no such key of its own.
+  // Qwen2's config has no key head_dim.
   if (config.kind != LlamaKind::qwen2 || config.explicit_head_dim > 0) {
     object.set("head_dim", config.head_dim());
   }

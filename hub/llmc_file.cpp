@@ -26,9 +26,9 @@ using LlmcHeader = std::array<int32_t, kHeaderInts>;
 // One parameter of the file; stacked ones lie layer behind layer.
 struct LlmcTensor {
   std::string name;
-  Shape shape;               // of the model: [in, out] where turned
+  Shape shape;               // in the model: [in, out] where turned
   bool turned = false;       // the file has [out, in]
-  int64_t padding_rows = 0;  // behind its own
+  int64_t padding_rows = 0;  // behind the tensor's own rows
 };
 
 std::vector<LlmcTensor> llmc_tensors(const nn::Gpt2Config& config, int64_t padded_vocabulary) {
@@ -164,7 +164,7 @@ void LlmcFile::read(size_t index, int64_t begin, View out) const {
     throw DataError(
         str(path(), ": ", tensor.name, " is ", dtype_, ", which cannot be read as ", out.dtype()));
   }
-  // Of two dimensions only the embeddings are stored as the model has them.
+  // Among tensors of two dimensions only the embeddings are stored as the model has them.
   const bool turned = tensor.shape.rank() == 2 && index > 1;
   if (!turned) {
     files::read_converted(dtype_, out, [&](int64_t first, View raw) {
@@ -252,7 +252,7 @@ void write_llmc_file(const std::string& path, const nn::Gpt2Config& config, DTyp
                                         config.num_heads,     config.hidden_size, padded};
   for (size_t i = 0; i < sizes.size(); ++i) header[2 + i] = static_cast<int32_t>(sizes[i]);
 
-  files::AtomicFile file(path, bytes);  // what is not written reads as zeros: the padding
+  files::AtomicFile file(path, bytes);  // unwritten bytes, the padding, read as zeros
   file.write(0, std::as_bytes(std::span(header)));
   int64_t at = kHeaderBytes;
   for (const LlmcTensor& tensor : tensors) {

@@ -1,13 +1,13 @@
-// hub/llmc_file.h: GPT-2 weights as llm.c keeps them (model_*.bin, gpt2_124M.bin).
+// hub/llmc_file.h: GPT-2 weights in llm.c's format (model_*.bin, gpt2_124M.bin).
 //
 //   256 int32, little-endian: 20240326, version (3: f32, 5: bf16), longest sequence T,
 //     vocabulary V, layers L, heads H, channels C, padded vocabulary Vp, zeros
 //   parameters of that dtype: wte [Vp, C], wpe [T, C], then each of a layer's twelve stacked over
 //     the layers in the order of the model, then the last norm. Matrices are [out, in].
 //
-// Source: karpathy/llm.c, train_gpt2.py (write_model, write_tensors). The format has no place for
-// another activation than tanh's gelu, an MLP of another width than 4 C, an epsilon but 1e-5 or a
-// head of its own.
+// Source: karpathy/llm.c, train_gpt2.py (write_model, write_tensors). The format cannot express
+// another activation than tanh's gelu, another MLP width than 4 C, another epsilon than 1e-5, or a
+// head that is not the embedding.
 #pragma once
 
 #include <cstdint>

@@ -124,7 +124,7 @@ void MergedWeights::read(const autograd::Parameter& parameter, int64_t begin, Vi
       sums[static_cast<size_t>(i)] *= merged.factors[static_cast<size_t>(row)];
     }
   }
-  // Of the dtype that is written: 65504 is the largest of f16.
+  // The largest number of the written dtype: 65504 for f16.
   const double largest = out.dtype() == DType::f16 ? 65504.0 : std::numeric_limits<float>::max();
   for (int64_t i = 0; i < count; ++i) {
     if (std::abs(sums[static_cast<size_t>(i)]) <= largest) continue;

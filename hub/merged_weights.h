@@ -53,7 +53,7 @@ class MergedWeights : public nn::WeightSource {
   const Merged& merged_of(const nn::LoraTerms& terms) const;
 
   const nn::WeightSource& values_;
-  std::map<const autograd::Parameter*, nn::LoraTerms> adapted_;  // by their weights
+  std::map<const autograd::Parameter*, nn::LoraTerms> adapted_;  // by weight
   mutable Merged last_;  // neighbouring reads are of one weight
 };
 
@@ -65,8 +65,8 @@ void write_merged(const std::string& folder, const std::string& config_json, DTy
                   const ModelFolderOptions& options);
 
 struct MergeOptions {
-  std::optional<DType>
-      dtype{};  // of the weights: f32 or 16 bits; absent: that of the base's config
+  // Dtype of the weights: f32 or 16 bits; absent: the dtype in the base's config.
+  std::optional<DType> dtype{};
   int64_t max_shard_bytes = files::kDefaultShardBytes;
 };
 

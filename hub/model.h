@@ -43,7 +43,7 @@ class FolderWeights : public nn::WeightSource {
   // A parameter with a row for each token.
   struct Grown {
     Shape stored;                // in the folder
-    std::vector<double> mean{};  // of its rows
+    std::vector<double> mean{};  // mean of the rows
   };
 
   WeightReader reader_;

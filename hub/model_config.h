@@ -1,8 +1,9 @@
 // hub/model_config.h: a model's config.json, as Hugging Face's transformers reads and writes
 // it.
 //
-// Keys that are absent have transformers' defaults. What zinc cannot do is refused by name, never
-// ignored; keys without an effect on the model (use_cache, _name_or_path, ...) are kept.
+// Keys that are absent have transformers' defaults. Settings that zinc does not support are refused
+// by name, never ignored; keys without an effect on the model (use_cache, _name_or_path, ...) are
+// kept.
 #pragma once
 
 #include <any>
@@ -88,8 +89,8 @@ int64_t vocabulary_size(const ModelConfig& config);
 void set_vocabulary_size(ModelConfig& config, int64_t size);
 int64_t hidden_size(const ModelConfig& config);
 int64_t max_positions(const ModelConfig& config);
-// Whether each position has trained weights of its own, so that text longer than what the model was
-// trained on is beyond it.
+// Whether each position has its own trained weights, so that the model cannot read longer texts
+// than it was trained on.
 bool learns_positions(const ModelConfig& config);
 ModelObjective objective(const ModelConfig& config);
 // The names of classes, in their order, by id2label of the config.json; empty where it has none.
@@ -100,7 +101,7 @@ bool ties_word_embeddings(const ModelConfig& config);
 std::vector<int64_t> eos_tokens(const ModelConfig& config);
 int64_t bos_token(const ModelConfig& config);  // -1: none
 int64_t pad_token(const ModelConfig& config);  // -1: none
-// Where its weights lie in files.
+// The places of the model's weights in files.
 NameMap name_map(const ModelConfig& config);
 
 // The family is that of model_type, or of the first of `architectures` where there is no
@@ -109,40 +110,41 @@ NameMap name_map(const ModelConfig& config);
 // contradict each other.
 ModelConfig parse_model_config(const files::json::Value& root);
 
-// What a file says, and the file itself, so that it can be written again.
+// The contents of a config.json, and the file itself, so that it can be written again.
 struct ModelConfigFile {
   ModelConfig config;
   files::json::Value original{};  // null: the config does not come from a file
-  TuningOptions tuning{};         // what of it is trained
+  TuningOptions tuning{};         // the part of the model that is trained
   // Parameters that a folder of weights need not hold: of a head that is new. Globs.
   std::vector<std::string> new_parameters{};
-  // Of a model whose vocabulary has grown: how many tokens a folder of weights has; 0: all.
+  // For a model whose vocabulary has grown: the number of tokens in a folder of weights; 0: all.
   int64_t stored_vocabulary = 0;
 };
 
 // The same model with more tokens than its folder of weights has.
 void grow_vocabulary(ModelConfigFile& file, int64_t size);
 
-// The same model with a new head for so many classes of texts, from one that learns masked tokens
+// Gives the model a new head for `num_classes` classes of texts, from one that learns masked tokens
 // or has no head. ConfigError for a model that cannot have one.
 void become_classifier(ModelConfigFile& file, int64_t num_classes);
 
 // `path`: a config.json, or a folder that holds one.
 ModelConfigFile read_model_config(const std::string& path);
-// A preset's name, or as read_model_config: what --model takes. ConfigError where it is neither.
+// Takes the name of a preset, or a path as read_model_config() does: the values of --model.
+// ConfigError where it is neither.
 ModelConfigFile find_model_config(const std::string& preset_or_path);
 // Names of all presets, "tiny" first.
 std::vector<std::string> model_preset_names();
 
-// Where the weights of a folder lie in its files: by its config.json, where it has one of a known
-// family; else under their own names.
+// The name map of a folder of weights: by its config.json, if that is of a known family; else every
+// parameter has its own name.
 NameMap name_map_of_folder(const std::string& folder);
 // The same by the config.json itself.
 NameMap name_map_of(const files::json::Value& config_json);
 
 // "bfloat16": how config.json names a dtype.
 std::string_view torch_name(DType dtype);
-// What a config.json says so; f32 where it does not say. DataError for others than floats.
+// The dtype in a config.json; f32 if there is none. DataError for a dtype that is no float.
 DType dtype_of_config(const files::json::Value& config_json);
 
 // The text of a config.json that transformers loads (4 and 5: rotary settings and dtype in both

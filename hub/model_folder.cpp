@@ -21,7 +21,8 @@ void copy_tokenizer(const std::string& from, const std::string& to) {
   }
 }
 
-// A file by itself, under a name by which it is found; vocab.json needs its merges.
+// Reads a single file, and gives it the name that a folder has for it. With a vocab.json comes its
+// merges.txt.
 std::vector<std::pair<std::string, std::string>> read_tokenizer_file(const std::string& path) {
   std::string name = files::file_name(path);
   if (std::ranges::find(text::tokenizer_file_names(), name) == text::tokenizer_file_names().end()) {

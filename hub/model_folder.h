@@ -22,10 +22,10 @@ namespace zinc::hub {
 struct ModelFolderOptions {
   bool replace = false;  // an existing folder of that name, as a whole
   int64_t max_shard_bytes = files::kDefaultShardBytes;
-  // Whose read_tokenizer_files() are copied byte for byte; empty: none.
+  // The folder whose read_tokenizer_files() are copied byte for byte; empty: none.
   std::string tokenizer_folder{};
   bool shared = false;  // other processes join and write weights too
-  NameMap names{};      // of the model's family
+  NameMap names{};      // name map of the model's family
 };
 
 // Name and content of each of a folder's tokenizer files, and of generation_config.json; or of one
@@ -34,11 +34,11 @@ std::vector<std::pair<std::string, std::string>> read_tokenizer_files(const std:
 
 // config.json, the weights (one file, or several and an index) and the tokenizer's files. The
 // folder appears at commit(), complete and durable; without it nothing is left. Parameters arrive
-// range by range in any order; see files/safetensors/writer.h. The map says in which tensors of the
-// files their elements go.
+// range by range in any order; see files/safetensors/writer.h. The name map gives the tensors of
+// the files that their elements go to.
 //
 // Several processes: one makes it with `shared`, the others join its path(); each writes its own
-// ranges and calls sync(); when all have, and have written everything, the first one calls
+// ranges and calls sync(); when all have done so and everything is written, the first one calls
 // commit().
 class ModelFolderWriter {
  public:
@@ -46,7 +46,7 @@ class ModelFolderWriter {
   ModelFolderWriter(std::string target, const std::string& config_json,
                     std::span<const files::TensorSpec> parameters,
                     const ModelFolderOptions& options = {});
-  // Joins the process whose path() this is; the rest as it was given there.
+  // Joins the process whose path() is given; the other arguments are the same as there.
   static ModelFolderWriter join(const std::string& path,
                                 std::span<const files::TensorSpec> parameters,
                                 int64_t max_shard_bytes = files::kDefaultShardBytes,
@@ -54,11 +54,11 @@ class ModelFolderWriter {
 
   // values: elements [begin, begin + n) of the parameter, contiguous host memory.
   void write(std::string_view parameter, int64_t begin, ConstView values);
-  // Where the folder lies until the commit.
+  // The folder's path until the commit.
   const std::string& path() const { return folder_->path(); }
   int64_t num_written() const { return weights_->num_written(); }  // elements, by this process
   int64_t num_elements() const { return weights_->total_parameters(); }
-  void sync();    // what this process wrote is durable; no more writes
+  void sync();    // makes this process's writes durable; no more writes
   void commit();  // not by one that joined
 
  private:
@@ -70,7 +70,7 @@ class ModelFolderWriter {
   bool replace_ = false;
   bool synced_ = false;
   std::unique_ptr<files::SafetensorsFolderWriter> weights_;
-  std::map<std::string, std::vector<TensorPart>, std::less<>> parts_;  // of each parameter
+  std::map<std::string, std::vector<TensorPart>, std::less<>> parts_;  // by parameter
 };
 
 // Writes a whole model. `read` fills `values`, f32 (f64 for f64 parameters), with elements

@@ -58,7 +58,7 @@ RowLayout rotary_pairs(int64_t heads, int64_t dim, int64_t rotary) {
 
 namespace {
 
-// What stands for '*' where the name matches; the name itself where the pattern has none.
+// The text in the place of '*' if the name matches; the name itself for a pattern without one.
 std::optional<std::string_view> layer_of(std::string_view pattern, std::string_view name) {
   const size_t star = pattern.find('*');
   if (star == std::string_view::npos) {
@@ -185,7 +185,7 @@ void TensorPart::clip(Box box, size_t axis, int64_t begin, int64_t end, std::vec
 }
 
 void TensorPart::runs_of(const Box& box, const std::function<void(const ElementRun&)>& visit) {
-  // The longest axis along which theirs are neighbours; where there is none, runs have one element.
+  // The longest axis along which theirs are neighbours; without one, runs have one element.
   auto run = box.axes.end();
   for (auto axis = box.axes.begin(); axis != box.axes.end(); ++axis) {
     const bool is_longer = run == box.axes.end() || axis->count > run->count;

@@ -38,7 +38,7 @@ bool truth(std::string_view key, std::string_view text) {
   return text == "true";
 }
 
-// Every pattern matches something; as ConfigErrors, since they come from a user's command.
+// Throws ConfigError if a pattern matches nothing: patterns come from a user's command.
 void set_trainable(nn::Module& model, const std::vector<std::string>& patterns, bool trainable) {
   for (const std::string& pattern : patterns) {
     try {

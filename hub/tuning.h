@@ -1,4 +1,5 @@
-// hub/tuning.h: chooses what of a model is trained: all of it, a part, or adapters beside it.
+// hub/tuning.h: chooses the trained part of a model: all of it, some parameters, or adapters beside
+// it.
 #pragma once
 
 #include <cstdint>
@@ -34,10 +35,10 @@ struct TuningOptions {
 // Without targets the list of them is empty. ConfigError with the nearest key.
 nn::LoraOptions parse_lora(std::string_view text);
 
-// What peft gives adapters where nobody names targets, by the family's model_type; empty for a
-// family that peft does not know.
+// peft's default targets of adapters, by the family's model_type; empty for a family that peft does
+// not know.
 std::vector<std::string> default_lora_targets(std::string_view model_type);
-// Gives `tuning` these targets where its LoRA has none. ConfigError where there are none to give.
+// Gives `tuning` these targets where its LoRA has none. ConfigError if the defaults are empty.
 void settle_lora_targets(TuningOptions& tuning, std::string_view model_type);
 
 // "nf4" or "int8". ConfigError for any other word.
@@ -51,7 +52,7 @@ TuningOptions tuning_of_adapter(const std::string& folder);
 // adapter's folder is not part of it.
 std::string text_of(const TuningOptions& tuning);
 
-// Freezes and adapts `model`. Its parameters must have no values yet. Throws ConfigError for a
+// Freezes and adapts `model`, whose parameters must have no values yet. Throws ConfigError for a
 // pattern or target that matches nothing, and if nothing is left to train.
 void apply_tuning(nn::Module& model, const TuningOptions& tuning);
 

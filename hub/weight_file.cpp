@@ -67,7 +67,7 @@ class TorchWeightFile final : public WeightFile {
 
  private:
   files::torch::TorchFile file_;
-  std::vector<const files::torch::TensorRecord*> records_;  // of the file's document, which stays
+  std::vector<const files::torch::TensorRecord*> records_;  // in the file's document, which stays
 };
 
 constexpr std::array<std::string_view, 3> kOtherSuffixes = {".bin", ".pt", ".pth"};

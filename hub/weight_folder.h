@@ -24,9 +24,8 @@ namespace zinc::hub {
 class WeightFolder {
  public:
   // A folder as above, or one file of weights. All headers are read. DataError where there is none,
-  // where the index names a file that does not exist, lies elsewhere (anything but a plain file
-  // name) or lacks a tensor that the index puts there. Tensors that the index does not list are not
-  // seen.
+  // where the index names a file that does not exist, has another name than a plain file name, or
+  // lacks a tensor that the index assigns to it. Tensors that the index does not list are not seen.
   static WeightFolder open(const std::string& path);
 
   struct Location {
@@ -39,8 +38,8 @@ class WeightFolder {
   const std::map<std::string, Location, std::less<>>& tensors() const { return tensors_; }
   const Location* find(std::string_view name) const;  // null when absent
   const std::string& path() const { return path_; }
-  // Of every tensor's name, type, shape and first values, and not of the rest, for ranks to
-  // compare: weights that were trained on differ.
+  // A hash of every tensor's name, type, shape and first values, for ranks to compare. It tells
+  // apart weights before and after training.
   uint64_t fingerprint() const;
 
  private:

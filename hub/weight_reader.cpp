@@ -138,7 +138,7 @@ void WeightReader::require_equal(const TiedName& tied) const {
         copy->tensor().dtype != table->tensor().dtype) {
       return true;
     }
-    const DType dtype = copy->tensor().dtype.value_or(DType::f32);  // of 8-bit floats
+    const DType dtype = copy->tensor().dtype.value_or(DType::f32);  // 8-bit floats have no dtype
     const int64_t count = copy->tensor().shape.numel(), chunk = int64_t{1} << 18;
     std::vector<std::byte> first(static_cast<size_t>(chunk * size_of(dtype))), second(first);
     for (int64_t begin = 0; begin < count; begin += chunk) {

@@ -16,8 +16,9 @@
 
 namespace zinc::hub {
 
-// What fits and what does not, by name; empty lists where everything does. Where the file's name is
-// another than the model's, both are said: "ours (theirs in the files)".
+// The tensors and parameters that do not match, by name; all lists are empty if everything matches.
+// Where the names in the model and in the files differ, both are given: "ours (theirs in the
+// files)".
 struct WeightMatch {
   std::vector<std::string> missing;     // parameters without a tensor
   std::vector<std::string> unexpected;  // tensors without a parameter
@@ -28,8 +29,8 @@ struct WeightMatch {
 // Names and layouts by the family's map (hub/name_map.h): a tensor is found under the name
 // that the map gives a parameter, or with one of its prefixes added or taken away, or with an old
 // ending. A tied tensor may stand under any of its names: safetensors.torch.save_model keeps the
-// first in alphabetical order, which is often the head's. Left aside: the map's buffers, and its
-// tied names where the model has no such parameter.
+// first in alphabetical order, which is often the head's. Ignored: the map's buffers, and its tied
+// names where the model has no such parameter.
 //
 // Reads by range, so that a rank takes its own elements alone. Safe to share between threads.
 class WeightReader {
@@ -40,12 +41,12 @@ class WeightReader {
   WeightMatch match(std::span<const WeightSpec> parameters) const;
   // DataError that lists everything that does not fit.
   void require_match(std::span<const WeightSpec> parameters) const;
-  // DataError where a tied name of the map stands in the files beside the tensor that it repeats
-  // and has other values: such a model is not tied. Reads both, where both are there.
+  // DataError if the files have a tied tensor beside the tensor that it repeats, with other values:
+  // such a model is not tied. Reads both tensors, if both exist.
   void require_tied() const;
 
-  // `shape` where the files have all of such a parameter; else that of the first tensor which is of
-  // another shape; absent where a tensor is missing.
+  // `shape` if the files have all of a parameter of this shape; else the shape of the first tensor
+  // that differs; absent if a tensor is missing.
   std::optional<Shape> shape_of(std::string_view parameter, const Shape& shape) const;
   // Elements [begin, begin + out.numel()) of the parameter, flat row-major, converted to the dtype
   // of `out`: [n] contiguous host memory. DataError where a tensor is missing, its shape is another

@@ -20,9 +20,9 @@ namespace zinc::hub {
 // with one such file or with several and their index.
 class SafetensorsWeights : public nn::WeightSource {
  public:
-  // Throws a DataError that lists what is missing, unexpected or of another shape. strict = false:
-  // a parameter that the files lack, or have in another shape, is initialised, and other tensors
-  // are ignored.
+  // Throws a DataError that lists missing and unexpected tensors and those of another shape. strict
+  // = false: a parameter that the files lack, or have in another shape, is initialised, and other
+  // tensors are ignored.
   SafetensorsWeights(const std::string& path, nn::Module& module, bool strict = true);
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override;
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;

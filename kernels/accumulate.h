@@ -12,7 +12,7 @@ namespace zinc::kernels {
 struct Accumulate {
   ConstView x;             // [n] f32 | bf16 | f16, or f64 with an f64 accumulator; contiguous
   View accumulator;        // [n] f64 | f32 | bf16 | f16, contiguous; must not overlap x
-  bool overwrite = false;  // the first micro-batch: what was there is not read
+  bool overwrite = false;  // the first micro-batch: the old values are not read
 };
 
 // Asynchronous on `stream`. Deterministic.

@@ -19,8 +19,9 @@
 //   model_weights = round(w)
 //
 // Note [Moments in 16 bits]
-// Moments of bf16 are widened, and what is stored is round_by_chance() of the new m and v
-// (kernels/stochastic_rounding.h), with the low and the high half of the element's random word.
+// Moments of bf16 are widened for the arithmetic. The stored values are the new m and v after
+// stochastic rounding (round_by_chance() in kernels/stochastic_rounding.h), with the low and the
+// high half of the element's random word.
 // w is computed from m and v before they are rounded.
 #pragma once
 
@@ -69,8 +70,8 @@ void adamw(const AdamW& args, StreamRef stream);
 
 inline constexpr int64_t kNumAdamWScalars = 11;
 // The scalars of the note for f32 weights, b1 to decay and those of the mode, then the bits of
-// random.counter_high, low half first; reads no view. So an
-// update that is queued once can run with another learning rate and step each time.
+// random.counter_high, low half first; reads no view. So an update that is queued once can run with
+// another learning rate and step each time.
 void adamw_scalars(const AdamW& args, std::span<float> scalars);
 Cost cost(const AdamW& args);
 

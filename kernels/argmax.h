@@ -1,4 +1,5 @@
-// kernels/argmax.h: the first place of the largest element of every row. A NaN is larger than all.
+// kernels/argmax.h: the index of the largest element of every row, the first where several are
+// equal. A NaN is larger than all.
 #pragma once
 
 #include "core/stream.h"
@@ -9,7 +10,7 @@ namespace zinc::kernels {
 
 struct Argmax {
   ConstView x;            // [rows, cols] f64 | f32 | bf16 | f16, cols >= 1; rows at one stride
-  bool smallest = false;  // the place of the smallest element instead
+  bool smallest = false;  // the index of the smallest element instead
   View y;                 // [rows] i64, contiguous, overwrites
 };
 

@@ -58,7 +58,7 @@ void check_mask(std::string_view op, const AttentionProblem& p) {
   require_counter(op, p.dropout.counter, p.device);
 }
 
-// Where the place of queries and keys changes nothing, libraries may be asked.
+// Drops the place of queries and keys where it changes nothing, so that libraries may be asked.
 void forget_place(AttentionMask& mask, const AttentionProblem& p) {
   if (!mask.origin) return;
   const bool by_values = mask.key_lengths || mask.key_begin || mask.key_end;
@@ -107,7 +107,7 @@ int64_t visible_pairs(const ConstView& q, const ConstView& k, const AttentionMas
   AttentionProblem p{.Tq = q.dim(1), .Tk = k.dim(1)};
   p.mask = {.causal = mask.causal, .window = mask.window, .origin = mask.origin};
   if (mask.window == 0 && !mask.origin) {
-    const int64_t rows = std::min(p.Tq, p.Tk);  // that see a key
+    const int64_t rows = std::min(p.Tq, p.Tk);  // queries that see a key
     return mask.causal ? rows * (p.Tk - rows) + rows * (rows + 1) / 2 : p.Tq * p.Tk;
   }
   int64_t pairs = 0;

@@ -25,9 +25,9 @@
 
 namespace zinc::kernels {
 
-// What is added to the scores and which keys a query sees: all conditions that are given hold.
-// Query i stands at key position p = i + Tk - Tq, so that the last query sees the last key when
-// keys of earlier tokens are cached.
+// The terms that are added to the scores and the keys that a query sees. A query sees the keys that
+// fulfil all given conditions. Query i stands at key position p = i + Tk - Tq, so that the last
+// query sees the last key when keys of earlier tokens are cached.
 //
 // Note [Bias by distance]
 // A bias that depends on j - p alone has a row of Tq + Tk - 1 elements a head, for the distances
@@ -43,7 +43,7 @@ struct AttentionMask {
   ConstView alibi_slopes;  // optional [H] f32: adds -slope[h] * |p - j| (Press et al. 2022)
   ConstView bias;          // optional f32 (f64 for f64), added: [B or 1, H or 1, Tq, Tk] or, by
                            // distance, [H or 1, Tq + Tk - 1]
-  // Of a part of a sequence's queries and of its keys: the positions of query 0 and key 0 there.
+  // The positions of query 0 and key 0 in the sequence, where q and k hold only a part of it.
   // Lengths, begins and ends then count from the start of the sequence too.
   struct Origin {
     int64_t query = 0, key = 0;
@@ -82,7 +82,7 @@ struct AttentionBackward {
   View dv;                 // [B, Tk, G, D] dtype of q; overwritten
   View dbias;  // optional, shape and dtype of mask.bias, contiguous; overwritten, summed over the
                // dimensions in which bias is broadcast
-  double scale = 0.0;  // as in forward, like what follows
+  double scale = 0.0;  // as in forward
   double softcap = 0.0;
   AttentionMask mask;
   AttentionDropout dropout;

@@ -33,7 +33,8 @@ std::string why_not_asked(AttentionPass pass, const AttentionProblem& p) {
              " are allowed");
 }
 
-// Not known of a meta device's views: there the library is asked, and memory counted, all the same.
+// Whether the library's kernels can read the arrays. Not asked on a meta device, whose addresses
+// mean nothing: memory is counted as if they could.
 bool is_aligned(AttentionPass pass, const AttentionProblem& p, const AttentionArrays& arrays) {
   const auto fits = [&](const HeadsView& view) {
     const auto is_multiple = [&](int64_t stride) { return stride * size_of(p.dtype) % 16 == 0; };

@@ -1,12 +1,12 @@
-// kernels/attention_library.h: a vendor's fused attention beside our own kernels, on a GPU: who
-// takes which problem, and the check without which nobody does.
+// kernels/attention_library.h: a vendor's fused attention beside our own kernels, on a GPU: the
+// choice between the two for a problem, and the check that the library must pass.
 //
-// The library is asked where the context's choice says so: by the table, or by name. Before its
-// first plan of a kind (pass, dtype, head size, mask, grouping) runs, small problems of that kind,
-// within a tile and over several, are computed by both; where they differ by more than the
-// tolerance, or two runs of the library differ in a bit, our own kernels take that kind for good,
-// and notes() has a line about it. Everything here depends on shapes, strides, alignment, GPU and
-// library alone, so that every rank and every run choose alike.
+// The library is asked where the context's choice says so (AttentionChoice). Before its first plan
+// of a kind (pass, dtype, head size, mask, grouping) runs, small problems of that kind, within a
+// tile and over several, are computed by both; where they differ by more than the tolerance, or two
+// runs of the library differ in a bit, our own kernels take that kind for good, and notes() has a
+// line about it. Everything here depends on shapes, strides, alignment, GPU and library alone, so
+// that every rank and every run choose alike.
 //
 // Forward and backward are asked one by one: what backward needs from forward is the same for both,
 // out, and lse as a natural logarithm.
@@ -75,15 +75,15 @@ class AttentionLibrary {
   virtual MadePlan make_plan(const AttentionKey& key) = 0;
 };
 
-// Whose kernels a context's attention takes.
+// The kernels that a context's attention takes.
 enum class AttentionChoice : uint8_t {
   by_table,  // the default
   own,
-  library,  // by name: wherever it can; an error where it is missing or wrong
+  library,  // chosen by name: wherever the library can; an error where it is missing or wrong
 };
 
 // One line of the table: the library is faster in this pass for this dtype, head size and mask,
-// without lengths, window or ALiBi, from so many keys on.
+// without lengths, window or ALiBi, from this number of keys on.
 struct AttentionRule {
   AttentionPass pass = AttentionPass::forward;
   DType dtype = DType::bf16;
@@ -110,7 +110,7 @@ std::string to_string(std::span<const AttentionRule> rules);
 // plan that takes more than this, or more than the limit, is not run.
 int64_t attention_plan_bytes(const AttentionKey& key);
 inline constexpr int64_t kMaxAttentionPlanBytes = int64_t{3} << 30;
-// Before it, the arrays of the check.
+// Bytes of the check's arrays, which lie in front of the plan's workspace.
 inline constexpr int64_t kAttentionCheckBytes = int64_t{4} << 20;
 
 // The context's slot.
@@ -134,23 +134,23 @@ class LibraryAttention {
   void choose(AttentionChoice choice) { choice_ = choice; }
   AttentionChoice choice() const { return choice_; }
   void set_table(std::span<const AttentionRule> table) { table_ = table; }
-  // What is given replaces the device's own.
+  // A backend that is set here replaces that of the device.
   void set_backend(Backend backend) { backend_ = std::move(backend); }
 
-  // By shape, dtype and mask alone: the workspace to allocate, 0 where the library is not asked.
-  // Chosen by name, what it is not asked about is a note, with shape and reason.
+  // Bytes of workspace to allocate, 0 where the library is not asked: a function of shape, dtype
+  // and mask. Where the library was chosen by name and is not asked, a note names shape and reason.
   int64_t workspace_bytes(AttentionPass pass, const AttentionProblem& p);
-  // False: nothing is done, our own kernels take it. `device` is what is used where
-  // set_backend() gave nothing. Waits for the stream at the first problem of a kind. Throws
-  // CudaError where the library was chosen by name and is missing, or differs from our own kernels.
+  // False: nothing was done, and our own kernels take the problem. `device` is the backend where
+  // set_backend() set none. Waits for the stream at the first problem of a kind. Throws CudaError
+  // where the library was chosen by name and is missing, or differs from our own kernels.
   bool run(AttentionPass pass, const AttentionProblem& p, const AttentionArrays& arrays,
            std::byte* workspace, StreamRef stream, const Backend& device);
 
   // For a person, before anything runs: who takes attention of this dtype, and why. Opens the
   // library where it would be asked. Throws as run() where it was chosen by name.
   std::string outlook(DType dtype, const Backend& device);
-  // What a person should know: a library that was asked and is missing, refused or wrong. Each line
-  // is one of the context's DeviceNotes too.
+  // Findings for a person: a library that was asked and is missing, refused or wrong. Each line is
+  // one of the context's DeviceNotes too.
   const std::vector<std::string>& notes() const { return notes_; }
   size_t num_plans() const { return plans_.size(); }
   int64_t num_runs() const { return num_runs_; }  // problems that the library has taken
@@ -167,7 +167,7 @@ class LibraryAttention {
   Backend backend_;
   bool was_opened_ = false;
   Opened opened_;
-  std::map<AttentionKey, std::string> checked_;                   // small: how they differ
+  std::map<AttentionKey, std::string> checked_;  // key: the small problem; "": no difference
   std::map<AttentionKey, std::unique_ptr<AttentionPlan>> plans_;  // null: refused
   std::vector<std::string> notes_;
   int64_t num_runs_ = 0;
@@ -186,8 +186,9 @@ std::string attention_outlook(DType dtype);
 // This build's library, with a handle on the calling thread's GPU, or why there is none.
 LibraryAttention::Opened open_attention_library();
 
-// What stands for a key's kind in the check: a length within a tile of queries or keys, one of a
-// tile and a tail, one of several whole tiles; the same for all keys of the kind.
+// Small problems that stand for a key's kind in the check: a length within a tile of queries or
+// keys, a length of one tile and a tail, and a length of several whole tiles. The kind has the same
+// three for all its keys.
 std::array<AttentionKey, 3> small_problems(const AttentionKey& key);
 
 }  // namespace zinc::kernels

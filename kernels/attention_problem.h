@@ -40,7 +40,7 @@ struct AttentionProblem {
 
   int64_t heads_per_group() const { return H / G; }
   DType wide() const { return dtype == DType::f64 ? DType::f64 : DType::f32; }
-  // The first query stands so many keys behind the first key.
+  // Position of the first query less the position of the first key.
   int64_t ahead() const { return mask.origin ? mask.origin->query - mask.origin->key : Tk - Tq; }
   int64_t first_key() const { return mask.origin ? mask.origin->key : 0; }
   int64_t position(int64_t i) const { return i + ahead(); }

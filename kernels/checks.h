@@ -1,4 +1,4 @@
-// kernels/checks.h: argument checks that dispatchers share, on top of those of core/view.h. All
+// kernels/checks.h: argument checks that dispatchers share, beside the checks of core/view.h. All
 // throw InvalidArgument with a message that starts with `op` and names the argument.
 #pragma once
 
@@ -26,21 +26,22 @@ void require_sum_target(std::string_view op, std::string_view name, const ConstV
 // A value per row, saved by a forward pass: present, contiguous, `rows` elements of any shape.
 void require_row_statistic(std::string_view op, std::string_view name, const ConstView& view,
                            DType dtype, int64_t rows);
-// Of random numbers (kernels/dropout.h), may be absent: [1] i64 on `device`, a GPU.
+// The counter of random numbers (kernels/dropout.h): [1] i64 on `device`, a GPU; may be absent.
 void require_counter(std::string_view op, const ConstView& counter, Device device);
 // u8, contiguous, aligned to 8, at least `bytes`; not needed when `bytes` is 0.
 void require_workspace(std::string_view op, const ConstView& view, int64_t bytes);
 
-// What every update rule of an optimizer takes: weights [n] f64 | f32, gradient [n] f32 | bf16 |
-// f16 or both f64, model_weights [n] of any float dtype or absent, factor [1] f32 and skip [1] i32
-// or absent; all contiguous, on one device, without overlap.
+// The operands of every update rule of an optimizer: weights [n] f64 | f32, gradient [n] f32 | bf16
+// | f16 or both f64, model_weights [n] of any float dtype or absent, factor [1] f32 and skip [1]
+// i32 or absent; all contiguous, on one device, without overlap.
 void require_update_operands(std::string_view op, const ConstView& weights,
                              const ConstView& gradient, const ConstView& model_weights,
                              const ConstView& factor, const ConstView& skip);
 
 // Whether a view can be seen as [rows, cols], cols its last dimension.
 bool has_one_row_stride(const ConstView& view);
-// Elements from one row to the next of it; throws where there is no such number.
+// Elements from the beginning of a row to that of the next; throws where the rows have no common
+// stride.
 int64_t row_stride(std::string_view op, std::string_view name, const ConstView& view);
 
 // The views share no byte, as far as the ranges they span tell: strided views that interleave pass.

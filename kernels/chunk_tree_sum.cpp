@@ -57,7 +57,7 @@ std::vector<SubtreeMerge> chunk_subtree_merges(std::span<const ChunkSubtree> nod
       open.pop_back();
     }
   }
-  // What is left has falling widths: the absent leaves are on the right of each.
+  // The open subtrees have falling widths: the absent leaves are on the right of each.
   for (size_t i = open.size(); i > 1; --i) merges.push_back({open[i - 2].node, open[i - 1].node});
   return merges;
 }

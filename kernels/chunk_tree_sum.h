@@ -1,11 +1,11 @@
 // kernels/chunk_tree_sum.h: f64 sums over the fixed binary tree of chunk indices.
 //
 // Note [Chunk tree]
-// For width 1, 2, 4, ... the partial sum at index i (a multiple of 2 * width) takes that at i +
-// width; an absent leaf is skipped, never added as zero. Any range of indices splits into O(log n)
-// maximal aligned subtrees, so that ranks which hold parts of one array send a few numbers each,
-// and combine_chunk_subtrees() finishes the tree with the bits that one pass over the whole would
-// have given: the norm does not depend on the partition.
+// For width 1, 2, 4, ... the partial sum at index i (a multiple of 2 * width) adds the partial sum
+// at i + width; an absent leaf is skipped, never added as zero. Any range of indices splits into
+// O(log n) maximal aligned subtrees, so that ranks which hold parts of one array send a few numbers
+// each, and combine_chunk_subtrees() finishes the tree with the bits that one pass over the whole
+// would have given: the norm does not depend on the partition.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ struct SubtreeMerge {
   int64_t left = 0;
   int64_t right = 0;
 };
-// What makes one sum of the nodes, in that of node 0, in order. `nodes` as below.
+// The merges that add all nodes into the sum of node 0, in order. `nodes` as below.
 std::vector<SubtreeMerge> chunk_subtree_merges(std::span<const ChunkSubtree> nodes);
 
 // The sum over the whole tree. `nodes` are disjoint subtrees in order of `first` that together

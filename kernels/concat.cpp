@@ -39,7 +39,7 @@ void for_each_part(std::string_view op, std::span<const Part> parts, int dim, co
 
 }  // namespace
 
-// Every part is a strided copy of its own: the switch on the device is that of `copy`.
+// Every part is a strided copy: `copy` dispatches on the device.
 void concat(const Concat& args, StreamRef stream) {
   for_each_part(
       "concat", args.parts, args.dim, args.whole,

@@ -21,7 +21,7 @@ struct Cost {
   }
 };
 
-// Of an argument that may be absent.
+// Bytes of an argument that may be absent: 0 then.
 inline int64_t optional_bytes(const ConstView& view) { return view ? view.bytes() : 0; }
 
 }  // namespace zinc::kernels

@@ -24,12 +24,12 @@ namespace zinc::kernels {
 
 inline constexpr int64_t kIgnoredLabel = -100;
 
-// Which classes the columns of logits are, where another holder has the others: labels are of all
-// classes, and a label of the others counts as its row. lse is then over the columns alone, and the
-// loss leaves it out: it is the sum over rows of
+// The classes that the columns of logits hold, where other holders (tensor ranks) have the other
+// classes. Labels are of all classes; a row whose label is elsewhere counts too. lse is then over
+// the columns alone. The loss leaves lse out; it is the sum over rows of
 //   - (1 - s) logits[r, labels[r]] [in the slice] - s sum_c logits[r,c] / total
-// so that the losses of all slices plus the lse over all classes are the loss. Backward takes that
-// lse.
+// so that the losses of all slices plus the lse over all classes are the loss. Backward takes the
+// lse over all classes.
 struct ClassSlice {
   int64_t first = 0;
   int64_t total = 0;  // 0: the columns are all classes

@@ -13,7 +13,7 @@ namespace zinc::kernels {
 
 struct Cumsum {
   ConstView x;           // [..., cols] f64 | f32 | bf16 | f16, contiguous
-  bool reverse = false;  // from the end: the gradient
+  bool reverse = false;  // sums from the end, as the gradient needs them
   View y;                // shape and dtype of x, contiguous, overwrites; may be x
 };
 

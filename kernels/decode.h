@@ -18,7 +18,7 @@ struct Decode {
 // Asynchronous on `stream`. The product is made in f32 and rounded once to y. Deterministic, the
 // same bits on every device.
 void decode(const Decode& args, StreamRef stream);
-// Of host memory, at once.
+// Decodes in host memory, at once.
 void decode_on_host(const Decode& args);
 Cost cost(const Decode& args);
 

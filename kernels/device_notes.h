@@ -1,6 +1,6 @@
-// kernels/device_notes.h: what a person should know about the kernels that a context's device runs:
-// that a plain kernel stands in for a fast one, with shape and reason. The library prints nothing;
-// a command shows the lines. Which there are depends on shapes, dtypes, strides, device and build.
+// kernels/device_notes.h: notes for a person on the kernels that a context's device runs: a plain
+// kernel stands in for a fast one, with shape and reason. The library prints nothing; a command
+// shows the lines. The lines depend on shapes, dtypes, strides, device and build.
 #pragma once
 
 #include <string>
@@ -21,7 +21,7 @@ class DeviceNotes {
   std::vector<std::string> lines_;
 };
 
-// Of the current context; without one nothing is kept.
+// Adds a line to the notes of the current context; without a context the line is lost.
 void note_of_device(std::string line);
 
 }  // namespace zinc::kernels

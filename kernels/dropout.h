@@ -27,7 +27,7 @@ struct DropoutResidual {
   ConstView x;         // any shape, f64 | f32 | bf16 | f16, contiguous
   ConstView residual;  // shape and dtype of x, contiguous
   View y;              // shape and dtype of x, contiguous, overwrites; may be x or residual itself
-  double p = 0;        // as above
+  double p = 0;        // as in the forward pass above
   RandomKey key;
   int64_t first_element = 0;
   ConstView counter{};  // [1] i64

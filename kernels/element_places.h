@@ -15,7 +15,7 @@ struct ElementPlaces {
   static constexpr int kMostPieces = 4;
   struct Run {
     int64_t end = 0;    // in a row of the slice
-    int64_t shift = 0;  // what a place in that row lacks to the place in the row of the whole
+    int64_t shift = 0;  // place in the row of the whole less the place in a row of the slice
   };
 
   int64_t row = 0;        // elements of a row of the slice; 0: nothing is sliced
@@ -23,7 +23,7 @@ struct ElementPlaces {
   int num_pieces = 0;
   Run pieces[kMostPieces] = {};
 
-  // Throws InvalidArgument where the slice has more pieces.
+  // Throws InvalidArgument where the slice has more than kMostPieces pieces.
   static ElementPlaces of(const TensorSlice& slice) {
     require(slice.pieces.size() <= static_cast<size_t>(kMostPieces), "element places: a slice of ",
             slice.pieces.size(), " pieces; at most ", kMostPieces, " are known");

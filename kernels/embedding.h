@@ -19,7 +19,7 @@ struct EmbeddingForward {
   ConstView table;              // [V, C] f64 | f32 | bf16 | f16, contiguous
   ConstView position_table{};   // [P, C] dtype of table, contiguous; may be absent
   ConstView positions{};        // N elements, dtype of ids, contiguous; may be absent
-  int64_t start = 0;            // where `positions` is absent
+  int64_t start = 0;            // read only where `positions` is absent
   int64_t sequence_length = 0;  // > 0 where position_table is given and `positions` is absent
   View y;  // [..., C] with N rows, dtype of table, contiguous, overwrites. The sum with the
            // position is in f32 (f64) and rounded once.

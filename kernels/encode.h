@@ -1,5 +1,5 @@
-// kernels/encode.h: floats to weights in 4 or 8 bits: core/block_format.h. Of the host alone, since
-// a weight is encoded once.
+// kernels/encode.h: encodes floats as weights in 4 or 8 bits (core/block_format.h). It runs on the
+// host alone, since a weight is encoded once.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@
 
 namespace zinc::kernels {
 
-// What the chunks of a weight in nf4 have in common.
+// The figures that the chunks of a weight in nf4 share.
 struct NestedAbsmax {
   float offset = 0.0f;
   std::vector<float> absmax;  // per kNestedNumel elements
@@ -21,17 +21,17 @@ struct NestedAbsmax {
 // shorter. x: [n] contiguous host memory of any float dtype. False where a value is NaN or
 // infinite. Synchronous, on the caller's threads; as the next three.
 bool block_absmax(BlockFormat format, const ConstView& x, std::span<float> absmax);
-// Of all blocks of a weight in nf4, in order. The mean is made in f64.
+// `absmax`: of all blocks of a weight in nf4, in order. The mean is computed in f64.
 NestedAbsmax nest(std::span<const float> absmax);
 
 struct Encode {
   ConstView x;  // [n] contiguous host memory, any float dtype
   BlockFormat format = BlockFormat::nf4;
-  int64_t begin = 0;                     // of x in its weight: a multiple of kFormatChunk
-  const NestedAbsmax* nested = nullptr;  // of the whole weight: nf4
+  int64_t begin = 0;  // first element of x in its weight: a multiple of kFormatChunk
+  const NestedAbsmax* nested = nullptr;  // of the whole weight; nf4 only
   View y;  // [encoded_bytes(n)] u8, host memory aligned to 8, overwrites
 };
-// Deterministic. Of x without NaN and infinities.
+// Deterministic. x has no NaN and no infinities.
 void encode(const Encode& args);
 Cost cost(const Encode& args);
 

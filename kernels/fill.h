@@ -13,7 +13,7 @@ namespace zinc::kernels {
 struct Fill {
   View y;              // any shape and dtype, overwrites; outer strides are free
   double value = 0.0;  // floats: rounded to nearest even; integers: must be a value of the dtype
-  // Of a y [n] without gaps: these elements alone, an element at a time. Empty: all of y.
+  // If not empty: only these elements are written, one at a time; y is then [n] without gaps.
   std::vector<TensorSlice::Piece> pieces{};
 };
 
@@ -21,7 +21,7 @@ struct Fill {
 void fill(const Fill& args, StreamRef stream);
 Cost cost(const Fill& args);
 
-// Whether an integer dtype has the value; floats have all, rounded.
+// Whether an integer dtype can represent the value. Floats represent every value, rounded.
 bool is_value_of(DType dtype, double value);
 // The bits of `value` as an element of `dtype`, rounded as Fill rounds, in the low bytes.
 uint64_t bits_of(double value, DType dtype);

@@ -14,7 +14,7 @@ namespace zinc::kernels {
 struct FlatIndex {
   ConstView index;     // [outer, n, inner] i32 | i64, contiguous; or [n], the same for every outer;
                        // inner is then 1
-  int64_t extent = 0;  // of the dimension that is indexed
+  int64_t extent = 0;  // extent of the indexed dimension
   View flat;           // [outer, n, inner] i64, contiguous, overwrites
   const char* op = "flat_index";  // a string literal that begins the error's message
 };

@@ -9,8 +9,8 @@
 
 namespace zinc::kernels {
 
-// The numbers of a scale: the largest magnitude of the matrix, a NaN where it has one; and what the
-// value of a code is multiplied with.
+// A scale: the largest magnitude of the matrix (NaN where it has one), and the factor that turns a
+// code's value into the element.
 inline constexpr int64_t kFp8ScaleNumel = 2;
 
 // One pass gives both forms, which products of different operands ask for.
@@ -28,7 +28,7 @@ struct Fp8Encode {
 void fp8_encode(const Fp8Encode& args, StreamRef stream);
 Cost cost(const Fp8Encode& args);
 
-// y = what the codes stand for, exactly.
+// y = the values that the codes stand for, exactly.
 struct Fp8Decode {
   ConstView codes;  // [rows, cols] u8, the row stride is free
   Fp8 format = Fp8::e4m3;

@@ -117,8 +117,8 @@ void check_epilogue(const Gemm& args, const MatrixProduct& p) {
   }
 }
 
-// The workspace does not depend on what this build has, so that it can plan for a GPU. Whether the
-// product has made its sums.
+// Returns whether the product has made its sums. The workspace does not depend on the kernels of
+// this build, so that any build can plan for a GPU.
 bool run_on_cuda(const MatrixProduct& p, const char* label, StreamRef stream) {
   const Block workspace = Context::current().allocator().allocate(
       cuda::workspace_bytes(p), Tier::device, Label::workspace, stream);
@@ -143,7 +143,7 @@ bool dispatch(const MatrixProduct& p, const char* label, const Cost& cost, Strea
   return false;
 }
 
-// By a pass of its own.
+// Makes the sums in a pass of their own.
 void make_sums(const Gemm& args, StreamRef stream) {
   if (!args.a_sums && !args.b_sums) return;
   reduce({.op = ReduceOp::sum,
@@ -162,10 +162,10 @@ Cost product_cost(int64_t batch, const ConstView& a, const ConstView& b, const C
           .flops = 2 * batch * c.dim(-2) * c.dim(-1) * k};
 }
 
-// An activation, or its derivative, behind the product: on a CPU while a tile is at hand, on a GPU,
-// whose library has none, a pass of its own (kernels/cuda/gemm.cpp).
+// The cost of an activation, or of its derivative, behind the product: on a CPU while a tile is at
+// hand, on a GPU, whose library has none, a pass of its own (kernels/cuda/gemm.cpp).
 Cost epilogue_cost(const Gemm& args) {
-  Cost cost{.flops = (args.activation_input ? 16 : 8) * args.c.numel()};  // as of kernels/gelu.cpp
+  Cost cost{.flops = (args.activation_input ? 16 : 8) * args.c.numel()};  // as in kernels/gelu.cpp
   if (args.c.device().is_cpu()) return cost;
   cost.bytes_read =
       args.c.bytes() + optional_bytes(args.activation_input) + optional_bytes(args.factor);
@@ -201,7 +201,8 @@ void check_codes(const Gemm& args) {
   require_same_device("gemm", {args.a, args.a_scale, args.b_scale});
 }
 
-// Whether codes are multiplied as they are: by tensor cores, or by our own kernel on the emulator.
+// Whether codes are multiplied without decoding: by tensor cores, or by our own kernel on the
+// emulator.
 bool takes_codes(const Gemm& args, const MatrixProduct& p) {
   constexpr int64_t kUnit = 16;
   return reads_codes_by_rows(p.device) && !args.transpose_a && args.transpose_b &&

@@ -31,9 +31,9 @@ enum class Activation : uint8_t {
 //
 // Note [Rounding of the pre-activation]
 // With an activation, z is rounded to the dtype of c first and the activation reads the rounded
-// value, whether or not it is saved; likewise before the derivative at activation_input multiplies
-// it. So the fused op gives the bits of the two ops in a row, and the same bits with and without
-// gradient.
+// value, whether or not it is saved; z is also rounded before the derivative at activation_input
+// multiplies it. So the fused op gives the bits of the two ops in a row, and the same bits with and
+// without gradient.
 //
 // Note [Products of 8 bits]
 // a and b may be codes (kernels/fp8_encode.h). Tensor cores of 8 bits take them where every extent
@@ -49,12 +49,12 @@ struct Gemm {
   ConstView activation_input;
   // Optional [M, N], dtype of c: D above. Absent: the old value of c. Not c itself.
   ConstView addend{};
-  // Optional [M, N], dtype of c, with activation_input: u. Then factor_gradient receives what is of
-  // u: z * activation(x). It may be the factor or activation_input.
+  // Optional [M, N], dtype of c, with activation_input: u. Then factor_gradient receives the
+  // gradient of u: z * activation(x). It may be the factor or activation_input.
   ConstView factor{};
   View factor_gradient{};
-  // Optional [M], where transpose_a: the sum over k of a; or [N], where not transpose_b: that of b.
-  // The gradient of a bias. dtype of a or f32, rounded once; at most one of them.
+  // The gradient of a bias. Optional [M], where transpose_a: the sum over k of a; or [N], where not
+  // transpose_b: the sum over k of b. dtype of a or f32, rounded once; at most one of them.
   View a_sums{}, b_sums{};
   bool adds_to_sums = false;  // the old values are added, before they are rounded
   // [M, N] dtype of a, or f32 where a is 16-bit. Overwritten; read only where beta is not 0 and
@@ -72,8 +72,8 @@ struct Gemm {
   ConstView a_scale{}, b_scale{};  // [kFp8ScaleNumel] f32
 };
 
-// Whether products of the device read codes along their rows: then a matrix that several products
-// take is encoded in both forms. Others decode the one form.
+// Whether products on the device read codes along their rows. Then a matrix that several products
+// take is encoded in both forms; other devices decode the one form.
 inline bool reads_codes_by_rows(Device device) { return device.is_cuda(); }
 
 // Throws InvalidArgument for wrong shapes, dtypes, devices or tiers.

@@ -7,7 +7,7 @@
 namespace zinc::kernels {
 namespace {
 
-// What tensor maps and whole packs of an epilogue ask: rows that begin at multiples of 16 bytes.
+// Tensor maps and whole packs of an epilogue need rows that begin at multiples of 16 bytes.
 bool is_aligned(const void* data, int64_t stride, DType dtype) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride * size_of(dtype) % 16 == 0;
 }
@@ -55,7 +55,7 @@ GemmWork gemm_work(int64_t m, int64_t n, int64_t k, int64_t workspace_bytes) {
   work.steps = static_cast<int>(up(k, GemmWork::kDeep));
   work.part_steps = work.steps;
   int64_t least = up(work.tiles(), kMultiprocessors) * work.steps;
-  // Of a part: its sums of products, and those over k alone.
+  // Bytes of a part: its sums of products, and its sums over k alone.
   const int64_t room = workspace_bytes / ((m * n + std::max(m, n)) * int64_t{sizeof(float)});
   for (int64_t parts = 2; parts <= std::min(kMaxParts, room); ++parts) {
     const int64_t steps = up(work.steps, parts);

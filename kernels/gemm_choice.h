@@ -1,7 +1,7 @@
-// kernels/gemm_choice.h: who multiplies matrices of 16 bits on a GPU: cuBLASLt, and by which of its
-// proposals, or our own kernel for compute capability 9.0, which has the epilogue in the same pass
-// (kernels/cuda/gemm_wgmma.cu). Everything here depends on shapes, strides, alignment and the table
-// alone, so that every rank, every run and a plan choose alike.
+// kernels/gemm_choice.h: what multiplies matrices of 16 bits on a GPU: cuBLASLt, and by which of
+// its proposals, or our own kernel for compute capability 9.0, which has the epilogue in the same
+// pass (kernels/cuda/gemm_wgmma.cu). Everything here depends on shapes, strides, alignment and the
+// table alone, so that every rank, every run and a plan choose alike.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,14 @@ struct GemmRule {
   bool transpose_a = false, transpose_b = false;
   bool activates = false;  // with an activation, or its derivative, behind the product
   int64_t min_m = 0, min_n = 0, min_k = 0;
-  // What is faster there.
+  // The faster choice there.
   bool wgmma = false;
-  int proposal = 0;  // else: of cuBLASLt's heuristic, whose best guess is 0
+  int proposal = 0;  // without wgmma: which proposal of cuBLASLt's heuristic; 0 is its best guess
 };
-// The first line that fits a product is taken; a product without one is the library's, by its best
-// guess. A line stands here when `zinc bench kernels` has measured it on a GPU (op `gemm_kernels`);
-// docs/kernels.md has the way from a result to a line. None has been: the table is empty.
+// The first line that fits a product is taken; the library takes a product that no line fits, by
+// its best guess. A line stands here when `zinc bench kernels` has measured it on a GPU (op
+// `gemm_kernels`); docs/kernels.md has the way from a result to a line. None has been: the table is
+// empty.
 std::span<const GemmRule> gemm_table();
 
 // The context's slot.
@@ -36,7 +37,7 @@ struct GemmChoice {
   int64_t num_runs = 0;  // products that our own kernel has taken
 };
 
-// What the current context chooses for `p`.
+// The choice of the current context for `p`.
 struct ChosenGemm {
   bool wgmma = false;
   int proposal = 0;
@@ -54,12 +55,12 @@ struct GemmWork {
   static constexpr int kDeep = 64;   // k of a step
 
   int64_t tiles_m = 0, tiles_n = 0;
-  int steps = 0;       // of the whole sum
-  int parts = 1;       // that it is cut into
+  int steps = 0;       // steps of the whole sum
+  int parts = 1;       // parts that the sum is cut into
   int part_steps = 0;  // the last part may have fewer
   constexpr int64_t tiles() const { return tiles_m * tiles_n; }
 };
-// `workspace_bytes`: what the parts may take.
+// `workspace_bytes`: the most that the parts may take.
 GemmWork gemm_work(int64_t m, int64_t n, int64_t k, int64_t workspace_bytes);
 
 }  // namespace zinc::kernels

@@ -25,10 +25,10 @@ struct NoKernel {
   void operator()() const {}
 };
 
-// A part of an op that has no arguments of its own brings its cost.
+// A part of an op without arguments of its own passes its cost directly.
 inline const Cost& cost(const Cost& known) { return known; }
 
-// What a kernel would take, for the planner's clock. On a meta device, instead of running it.
+// Tells the planner's clock the cost of a kernel. Called on a meta device, instead of the kernel.
 inline void note_kernel(const char* label, const Cost& cost, Device device, StreamRef stream,
                         WorkKind kind = WorkKind::other, DType dtype = DType::f32) {
   stream->note(label, {.kind = kind,

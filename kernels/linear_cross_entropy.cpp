@@ -17,7 +17,8 @@ namespace {
 // Rows of a chunk are a multiple.
 constexpr int64_t kChunkUnit = 64;
 
-// What the three entry points share. Optional views are absent where an entry point has none.
+// The arguments that the three entry points share. Optional views are absent where an entry point
+// has none.
 struct Head {
   const char* op = nullptr;
   ConstView hidden, weight, bias, labels;
@@ -108,7 +109,7 @@ Block allocate(int64_t bytes, StreamRef stream) {
 }
 
 // Sums over chunks of a gradient that is handed out in 16 bits: in f32, rounded once at the end.
-// With one chunk, or a target that is as wide as the sums, the target itself.
+// With one chunk, or a target that is as wide as the sums, the sum is made in the target.
 class ChunkSum {
  public:
   ChunkSum(const Head& head, const View& target, StreamRef stream)
@@ -118,7 +119,7 @@ class ChunkSum {
     sum_ = View(block_.data(), head.wide(), target.shape(), target.device());
   }
   const View& view() const { return sum_; }
-  // What the i-th chunk multiplies the old value with.
+  // The factor of the old value at the i-th chunk.
   double beta(int64_t chunk) const {
     return chunk > 0 || (!block_ && head_.accumulate) ? 1.0 : 0.0;
   }
@@ -143,7 +144,7 @@ class ChunkSum {
   View sum_;
 };
 
-// As cross_entropy counts them.
+// The cost of the rows, counted as cross_entropy counts them.
 Cost cost_of_rows(const cpu::HeadRows& work) {
   return {
       .bytes_read = work.logits.bytes() + optional_bytes(work.labels) + optional_bytes(work.lse),
@@ -170,7 +171,7 @@ void run_chunks(const Head& head, StreamRef stream) {
     const ConstView hidden = head.hidden.narrow(0, begin, count);
     const View logits(logits_block.data(), logits_dtype, {count, head.classes()}, {stride, 1},
                       device, Tier::device);
-    // In the memory of the logits, row for row.
+    // Gradients overwrite the logits, row for row.
     const View dlogits(logits_block.data(), head.dtype(), {count, head.classes()},
                        {narrow_stride, 1}, device, Tier::device);
     gemm({.a = hidden, .b = head.weight, .bias = head.bias, .c = logits, .transpose_b = true},

@@ -37,9 +37,9 @@
 
 namespace zinc::kernels {
 
-// What the logits of one chunk take, at most, where arguments do not say. Every chunk reads and
-// writes the sum of dweight: few large ones on a GPU (1 GiB), chunks that stay near the caches on a
-// CPU (128 MiB).
+// Most bytes that the logits of one chunk take where the arguments set no limit. Every chunk reads
+// and writes the sum of dweight: few large ones on a GPU (1 GiB), chunks that stay near the caches
+// on a CPU (128 MiB).
 int64_t head_chunk_bytes(const Device& device);
 
 // Legend: N rows (tokens), C features, V classes.
@@ -50,8 +50,8 @@ struct LinearCrossEntropyForward {
   ConstView labels;        // [N] i64 | i32, contiguous; kIgnoredLabel: no loss, no gradient
   View loss;               // one element, f32 (f64 for f64); overwritten
   View lse;                // optional [N] f32 (f64 for f64): what backward needs; 0 in ignored rows
-  double smoothing = 0.0;  // of labels: kernels/cross_entropy.h
-  ClassSlice slice{};      // of the rows of weight: likewise
+  double smoothing = 0.0;  // label smoothing: kernels/cross_entropy.h
+  ClassSlice slice{};      // the classes that the rows of weight hold: kernels/cross_entropy.h
   bool narrow_logits = false;  // Note [Logits of 16 bits]
   int64_t chunk_bytes = 0;     // 0: head_chunk_bytes()
 };

@@ -22,13 +22,13 @@ struct MatrixProduct {
   const void* b = nullptr;
   void* c = nullptr;
   int64_t lda = 0, ldb = 0, ldc = 0;  // elements from one stored row to the next
-  const void* addend = nullptr;       // what beta multiplies: c, or another matrix of its dtype
+  const void* addend = nullptr;  // the matrix that beta multiplies: c, or another one of its dtype
   int64_t addend_stride = 0;
   bool transpose_a = false, transpose_b = false;
   double alpha = 1.0, beta = 0.0;
 
-  // Both or none: a and b, transposed, are codes of 8 bits, which stand for `dtype`, and what
-  // multiplies their values. Device memory.
+  // Both or none: a and b (transposed) are codes of 8 bits that stand for values of `dtype`;
+  // a_unscale and b_unscale, in device memory, multiply the values.
   Fp8 a_fp8 = Fp8::none, b_fp8 = Fp8::none;
   const float* a_unscale = nullptr;
   const float* b_unscale = nullptr;
@@ -45,7 +45,7 @@ struct MatrixProduct {
   int64_t factor_gradient_stride = 0;
   void* pre = nullptr;
   int64_t pre_stride = 0;
-  void* sums = nullptr;  // over k, of a or b
+  void* sums = nullptr;  // sums of a or b over k
   bool sums_are_of_a = false, adds_to_sums = false;
   DType sums_dtype = DType::f32;
 

@@ -30,8 +30,8 @@ std::string_view name_of(ReduceOp op);
 struct Reduce {
   ReduceOp op = ReduceOp::sum;
   ReduceOver over = ReduceOver::last;
-  ConstView x;              // any shape of rank >= 1, f64 | f32 | bf16 | f16; rows at one stride
-  View y;                   // as `over` says, contiguous, dtype of x or f32; must not overlap x
+  ConstView x;  // any shape of rank >= 1, f64 | f32 | bf16 | f16; rows at one stride
+  View y;       // shape as `over` says, contiguous, dtype of x or f32; must not overlap x
   bool accumulate = false;  // add to y (in f32, then round) instead of overwriting
 };
 

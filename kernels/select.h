@@ -12,7 +12,7 @@ struct Select {
   ConstView mask;  // u8, 0 or not; stretches to the shape of y, as a and b; outer strides are free
   ConstView a{};   // dtype of y; absent: a_value
   double a_value = 0.0;  // rounded to the dtype of y; integers: a whole number
-  ConstView b{};         // as a
+  ConstView b{};         // as `a`, with b_value
   double b_value = 0.0;
   View y;  // any dtype, overwrites; may be a or b itself; outer strides are free
 };

@@ -20,8 +20,8 @@ namespace {
 constexpr int64_t kSortRows = 264;
 }  // namespace
 
-// On a GPU a key of 8 bytes for every element of the rows that are sorted at once, as many as a
-// power of two; the CPU sorts the indices where they lie.
+// A GPU needs a key of 8 bytes for every element of the rows that are sorted at once, their length
+// rounded up to a power of two; the CPU sorts the indices in place.
 int64_t sort_workspace_bytes(int64_t rows, int64_t cols, DeviceKind device) {
   if (device == DeviceKind::cpu || rows == 0 || cols == 0) return 0;
   const auto padded = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(cols)));

@@ -12,7 +12,7 @@ struct Sort {
   ConstView x;  // [rows, cols] f64 | f32 | bf16 | f16, rows at one stride; cols < 2^31
   bool descending = true;
   View values;       // [rows, k] dtype of x, contiguous, overwrites; 0 <= k <= cols
-  View indices;      // [rows, k] i64, contiguous, overwrites: columns of x
+  View indices;      // [rows, k] i64, contiguous, overwrites: the indices, columns of x
   View workspace{};  // u8, at least sort_workspace_bytes(rows, cols, device of x), aligned to 8
 };
 

@@ -19,7 +19,7 @@ struct LossScaleRules {
   double min_scale = 1.0;
 };
 
-// What a checkpoint keeps.
+// The state of the loss scale that a checkpoint keeps.
 struct LossScaleState {
   double scale = 1.0;
   int64_t steps = 0;           // so far
@@ -55,20 +55,20 @@ ZINC_HOST_DEVICE inline bool advance_loss_scale(const LossScaleRules& rules, boo
 
 ZINC_HOST_DEVICE inline bool is_finite_number(double value) { return value - value == 0.0; }
 
-// What clipping to c = `clipping` (0: off) divides by: max(1, (norm + 1e-6) / c), DeepSpeed's form
-// of Pascanu et al., ICML 2013, algorithm 1. A norm up to c - 1e-6 is left alone, a larger one
-// becomes c norm / (norm + 1e-6).
+// The divisor of a gradient that is clipped to c = `clipping` (0: off): max(1, (norm + 1e-6) / c),
+// DeepSpeed's form of Pascanu et al., ICML 2013, algorithm 1. A norm up to c - 1e-6 is left alone,
+// a larger one becomes c norm / (norm + 1e-6).
 ZINC_HOST_DEVICE inline double clipping_divisor(double norm, double clipping) {
   if (!(clipping > 0.0)) return 1.0;
   const double f = (norm + 1e-6) / clipping;
   return 1.0 < f ? f : 1.0;
 }
 
-// What turns a summed gradient into that of the step. A backward pass leaves the sum over
-// micro-batches and ranks of gradients of scaled losses; divisor = loss scale x count (tokens or
-// micro-batches) makes it their mean, of the norm summed_norm / divisor, which is then clipped.
-// Computed in f64, rounded once. A norm that is not finite passes through where the overflow check
-// is off: the update then makes NaN, as it would without clipping.
+// The factor that turns a summed gradient into the gradient of the step. A backward pass leaves the
+// sum, over micro-batches and ranks, of the gradients of scaled losses. Divided by divisor = loss
+// scale x count (tokens or micro-batches), the sum is the mean gradient; its norm is summed_norm /
+// divisor, and it is then clipped. Computed in f64, rounded once. A norm that is not finite passes
+// through where the overflow check is off: the update then makes NaN, as it would without clipping.
 ZINC_HOST_DEVICE inline float update_factor(double summed_norm, double divisor, double clipping) {
   if (!is_finite_number(summed_norm)) return static_cast<float>(1.0 / divisor);
   return static_cast<float>(1.0 / (divisor * clipping_divisor(summed_norm / divisor, clipping)));

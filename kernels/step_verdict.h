@@ -27,7 +27,7 @@
 
 namespace zinc::kernels {
 
-// As `out` begins. The update reads `factor` and `skip` there.
+// The first bytes of `out`. The update reads `factor` and `skip` there.
 struct StepVerdict {
   double sum_of_squares = 0.0;
   double count = 0.0;
@@ -40,9 +40,9 @@ struct StepVerdict {
 };
 
 struct DecideStep {
-  // [ranks * words] f64. Of each rank: its `num_batches` counts of targets (i64 in the same bytes),
-  // as many losses (f32, two in a word) in the words up to `num_headers`, then the sums of its
-  // subtrees, `longest` at most.
+  // [ranks * words] f64. Each rank has `num_batches` counts of targets (i64 in the same bytes), as
+  // many losses (f32, two in a word) in the words up to `num_headers`, then the sums of its
+  // subtrees, at most `longest`.
   ConstView gathered;
   int64_t words = 0, num_headers = 0, num_batches = 0, longest = 0;
   ConstView sources;     // [n] i64
@@ -64,7 +64,8 @@ struct DecideStep {
 void decide_step(const DecideStep& args, StreamRef stream);
 Cost cost(const DecideStep& args);
 
-// Whether a loss of a micro-batch with so many targets counts as not finite. For the kernels.
+// Whether a loss of a micro-batch with this number of targets counts as not finite. For the
+// kernels.
 ZINC_HOST_DEVICE inline bool is_nonfinite_loss(float loss, int64_t targets, bool by_token) {
   return (by_token || targets > 0) && !is_finite_number(loss);
 }

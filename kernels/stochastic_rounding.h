@@ -1,9 +1,9 @@
-// kernels/stochastic_rounding.h: stochastic rounding of f32 to bf16, so that the mean of what is
-// stored is the value.
+// kernels/stochastic_rounding.h: stochastic rounding of f32 to bf16: the expected value of the
+// rounded number is the value.
 //
-// A value that changes by less than half a step of bf16 at a time (2^-9 of itself) would never
-// change by rounding to nearest. So optimizer states in bf16 are rounded up with the probability
-// that is the value's distance from the lower neighbour, in steps.
+// Rounding to nearest would lose every change below half a step of bf16 (2^-9 of the value). So
+// optimizer states in bf16 are rounded up with a probability equal to the distance from the lower
+// neighbour, in steps.
 #pragma once
 
 #include <bit>

@@ -1,9 +1,9 @@
 // kernels/tree_sum.h: the sum of several arrays over a fixed binary tree of their indices.
 //
-// For width 1, 2, 4, ... the partial sum at array r (a multiple of 2 * width) takes that at r +
-// width; an absent leaf is skipped, never added as zero: the sum that Note [Ordered reduction] of
-// comm/communicator.h prescribes. Elements are converted to f32 (f64 stays f64), added, and the
-// result is rounded once to the dtype of `out`.
+// For width 1, 2, 4, ... the partial sum at array r (a multiple of 2 * width) adds the partial sum
+// at r + width; an absent leaf is skipped, never added as zero: the sum that Note [Ordered
+// reduction] of comm/communicator.h prescribes. Elements are converted to f32 (f64 stays f64),
+// added, and the result is rounded once to the dtype of `out`.
 #pragma once
 
 #include <cstddef>

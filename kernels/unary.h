@@ -2,10 +2,9 @@
 // y[i] = op(x[i]);  dx[i] = dy[i] * op'(x[i])
 //
 // The functions: kernels/elementwise_table.h. GELU has a header of its own. f32 functions are
-// within 4 units in the last place of the exact value for every input (bound tested), power(x, p)
-// within 3 + |p log x|. 16-bit floats are computed in f32 and rounded once.
-// Conventions at kinks: relu'(0) = 0, leaky_relu'(0) = p, abs'(0) = 0, and clamp' = 1 at the ends
-// of the range.
+// within 4 units in the last place of the exact value for every input (bound tested); power(x, p)
+// is within |p log x| + 3. 16-bit floats are computed in f32 and rounded once.
+// Conventions at kinks: relu'(0) = 0, abs'(0) = 0, clamp' = 1 at the ends of the range.
 #pragma once
 
 #include <string_view>

@@ -7,7 +7,7 @@
 namespace zinc::kernels {
 
 enum class WgmmaUse : uint8_t {
-  by_table,  // where a line of a measured table says that they are faster
+  by_table,  // where a line of a measured table says that wgmma is faster
   never,
   always,
 };

@@ -106,14 +106,14 @@ autograd::AttentionOptions of_rank(const TensorRanks* ranks, autograd::Attention
 
 namespace {
 
-// Of the heads of slice `i` of `count` that lie side by side in the last dimension.
+// The heads of slice `i` of `count`, which lie side by side in the last dimension.
 Tensor heads_of(const Tensor& x, int i, int count) {
   if (!x.defined()) return x;
   const int64_t width = x.dim(-1) / count;
   return autograd::narrow(x, -1, i * width, width);
 }
 
-// The same of terms whose first dimension of several counts heads; one of one is of all.
+// The same for terms whose dimension `dim` counts heads; an extent of one is for all heads.
 Tensor terms_of(const Tensor& terms, int dim, int i, int count) {
   if (!terms.defined() || terms.dim(dim) == 1) return terms;
   const int64_t heads = terms.dim(dim) / count;

@@ -18,20 +18,20 @@ struct SelfAttentionOptions {
   int64_t heads = 0;     // H; C % H == 0
   int64_t kv_heads = 0;  // heads of keys and values, H % kv_heads == 0; 0: H
   bool causal = true;
-  bool bias = true;                   // of c_attn
-  std::optional<bool> output_bias{};  // of c_proj; absent: as bias
+  bool bias = true;                   // bias of c_attn
+  std::optional<bool> output_bias{};  // bias of c_proj; absent: as `bias`
   autograd::RotaryLayout rotary_layout = autograd::RotaryLayout::half_split;
   double attention_dropout = 0.0;
   double residual_dropout = 0.0;
   // GPT-2 stores its projections transposed (Conv1D).
   autograd::WeightLayout layout = autograd::WeightLayout::out_in;
-  std::optional<autograd::Initializer> initializer;         // of c_attn
-  std::optional<autograd::Initializer> output_initializer;  // of c_proj
+  std::optional<autograd::Initializer> initializer;         // for c_attn
+  std::optional<autograd::Initializer> output_initializer;  // for c_proj
   std::string qkv_name = "c_attn";                          // the members' names
   std::string output_name = "c_proj";
 };
 
-// Which tokens of a batch see each other (on top of causality), and the positions of the tokens.
+// The tokens of a batch that see each other (on top of causality), and the positions of the tokens.
 struct AttentionScope {
   Tensor lengths;            // [B] i32, may be undefined; see nn::Batch
   Tensor document_starts;    // [B, T] i32, may be undefined
@@ -46,7 +46,8 @@ struct AttentionScope {
 // The position of the first token of a pass, where the scope has no positions.
 int64_t start_of(const AttentionScope& scope);
 
-// Whether ranks share the tokens, and keep their queries; or exchange tokens for heads.
+// keeps_queries(): ranks share the tokens, and each keeps its queries. gets_heads(): ranks share
+// the tokens, and exchange tokens for heads.
 bool keeps_queries(const AttentionScope& scope);
 bool gets_heads(const AttentionScope& scope);
 
@@ -57,16 +58,16 @@ struct PositionTerms {
   int64_t window = 0;              // keys fewer than so many positions away; 0: all
 };
 
-// Throws InvalidArgument if `ranks` cannot share so many heads: they divide the heads, and divide
-// those of keys and values or are a multiple of them. `path`: of the layer, for the message.
+// Throws InvalidArgument if `ranks` cannot share so many heads. Their number must divide `heads`,
+// and must divide `kv_heads` or be a multiple of it. `path`: of the layer, for the message.
 void require_shared_heads(const TensorRanks* ranks, std::string_view path, int64_t heads,
                           int64_t kv_heads);
-// Keys or values of the heads that a rank's queries look at, [B, T, n * head], from the columns
-// that it has of them. Where there are more ranks than such heads, a rank has a part of one: the
-// parts are joined, and several ranks use the same head.
+// The keys or values of the heads that this rank's queries look at, [B, T, n * head]. `columns`:
+// this rank's columns of the projection. Where there are more ranks than such heads, each rank has
+// a part of one head: the parts are joined, and several ranks use the same head.
 Tensor own_kv_heads(TensorRanks* ranks, Tensor columns, int64_t kv_heads, int64_t head);
-// autograd::attention() of this rank's heads. Each slice of heads drops others: `how.site` is that
-// of all. k and v are absent where q holds all three.
+// autograd::attention() of this rank's heads. Dropout differs between slices of heads; `how.site`
+// is the site of the whole layer. k and v are absent where q holds all three.
 Tensor attend_own_heads(const TensorRanks* ranks, const Tensor& q, const Tensor& k, const Tensor& v,
                         const autograd::AttentionOptions& how);
 // The same options with the site of this rank's own heads, where each rank has one slice.
@@ -78,11 +79,11 @@ struct PackedHeads {
   int64_t head_dim = 0;
   bool causal = true;
   autograd::RotaryLayout rotary_layout = autograd::RotaryLayout::half_split;
-  double dropout = 0.0;  // of scores; 0 in evaluation
+  double dropout = 0.0;  // of the softmax weights; 0 in evaluation
   uint64_t site = 0;
 };
-// Each head's mix of values, [B, T, own heads * head_dim]. qkv: what this rank has of all of q,
-// then k, then v, [B, T, ...]. `path`: of the layer, for messages.
+// The output of each head, [B, T, own heads * head_dim], before the output projection. qkv: this
+// rank's columns of all of q, then k, then v, [B, T, ...]. `path`: of the layer, for messages.
 Tensor mix_heads(std::string_view path, const PackedHeads& of, TensorRanks* ranks, Tensor qkv,
                  const AttentionScope& scope, const PositionTerms& positions);
 
@@ -100,7 +101,7 @@ class SelfAttention : public Module {
   void on_share() override;
 
  private:
-  // What c_proj takes: each head's mix of values.
+  // The output of all heads, which c_proj takes.
   Tensor mixed(const Tensor& x, const AttentionScope& scope, const PositionTerms& positions);
 
   SelfAttentionOptions options_;

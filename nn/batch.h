@@ -1,4 +1,4 @@
-// nn/batch.h: what a model is trained on in one micro-batch.
+// nn/batch.h: the data of one micro-batch, on which a model is trained.
 #pragma once
 
 #include <cstdint>

@@ -9,14 +9,15 @@ namespace zinc::nn {
 // on (seed, step, micro-batch, module path, call, element) alone. Does nothing after eval().
 class Dropout : public Module {
  public:
-  // of_slice: works inside of sliced layers, on all tokens; else ranks that share tokens drop
-  // others each.
+  // of_slice: the layer works inside of sliced layers, on all tokens. Otherwise, ranks that share
+  // tokens each draw their own masks.
   Dropout(Module& parent, std::string name, double probability, bool of_slice = false);
   Tensor forward(const Tensor& x);
-  // Of x inside of sliced layers, this rank's part of `whole` features: each slice drops others.
+  // For x inside of sliced layers, this rank's part of `whole` features: each slice draws its own
+  // mask.
   Tensor of_own_features(const Tensor& x, int64_t whole);
   double probability() const { return probability_; }
-  // Whether forward() changes anything now.
+  // Whether forward() would drop elements now.
   bool drops() const { return is_training() && probability_ > 0.0; }
 
  private:

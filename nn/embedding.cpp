@@ -12,7 +12,7 @@
 namespace zinc::nn {
 namespace {
 
-// By id: [V, 1] i32, its row in the slice, or -1.
+// By id, [V, 1] i32: the row in the slice, or -1.
 TensorList places_in(const TensorSlice& slice) {
   const auto [begin, rows] = slice.pieces.front();
   std::vector<int64_t> place(static_cast<size_t>(slice.whole[0]), -1);

@@ -31,8 +31,8 @@ class Embedding : public Module {
   // For rows of the table that another op has read: adds the adapter's part.
   Tensor adapted(const Tensor& rows, const Tensor& ids);  // [..., features], [...]
 
-  Parameter& weight() { return weight_; }  // without an adapter
-  // Whether ranks share the rows.
+  Parameter& weight() { return weight_; }  // the table, without the adapter's part
+  // Whether tensor ranks each hold a part of the rows.
   bool is_sliced() const { return sliced_ && tensor_ranks() != nullptr; }
   bool is_adaptable() const { return adaptable_; }
   EmbeddingAdapter* adapter() { return adapter_.get(); }  // null: none

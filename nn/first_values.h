@@ -11,15 +11,15 @@
 
 namespace zinc::nn {
 
-// Takes from a model what its parameters hold. A parameter's first values come from the first of
-// these that has any: the caller's source; what the parameter held (loaded before); its
+// Takes the values out of a model's parameters. A parameter's first values come from the first of
+// these that has any: the caller's source; the values that the parameter held (loaded before); its
 // initialiser.
 class FirstValues : public WeightSource {
  public:
   // `source`: may be null; must outlive this. Throws as require_fit(), and InvalidArgument for a
   // parameter that holds a slice.
   FirstValues(Module& model, const WeightSource* source, uint64_t seed);
-  // Unless drop_held() was called, the parameters get back what they held.
+  // Unless drop_held() was called, the parameters get back the values that they held.
   ~FirstValues() override;
   FirstValues(const FirstValues&) = delete;
   FirstValues& operator=(const FirstValues&) = delete;
@@ -28,7 +28,7 @@ class FirstValues : public WeightSource {
     return parameter.whole_shape();
   }
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override;
-  // Frees what the parameters held.
+  // Frees the values that the parameters held.
   void drop_held() { held_.clear(); }
 
  private:

@@ -31,7 +31,7 @@ Tensor evaluate(const std::function<Tensor()>& f) {
   return result;
 }
 
-// Of length 1.
+// A random direction of length 1.
 Values random_direction(const Parameter& parameter, int number) {
   const RandomKey key = make_random_key(static_cast<uint64_t>(number), Purpose::test, 0, 0,
                                         hash_text(parameter.name()));
@@ -56,12 +56,14 @@ class Check {
     GradcheckError error{.parameter = parameter_.name(),
                          .backward = dot(gradient_, direction),
                          .differences = (above - below) / (2.0 * options_.step)};
-    // A direction may be nearly orthogonal to the gradient: then its length says what is small.
+    // A direction may be nearly orthogonal to the gradient: then the gradient's length decides
+    // which derivatives are small.
     const double typical =
         std::sqrt(dot(gradient_, gradient_) / static_cast<double>(gradient_.size()));
     const double size = std::max({std::abs(error.backward), std::abs(error.differences), typical});
     const double difference = std::abs(error.backward - error.differences);
-    // Of f, whose sums may cancel: a gradient of zero is found with an error of this size.
+    // The rounding of f, whose sums may cancel: a gradient of zero is found with an error of this
+    // size.
     const double rounding = 30.0 * std::numeric_limits<double>::epsilon() *
                             std::max({std::abs(above), std::abs(below), 1e-3}) / options_.step;
     error.relative = difference <= rounding || size == 0.0 ? 0.0 : difference / size;

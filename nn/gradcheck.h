@@ -1,5 +1,5 @@
-// nn/gradcheck.h: a module's gradients against central differences, in f64: a check for layers that
-// one writes.
+// nn/gradcheck.h: compares a module's gradients with central differences, in f64: a check for new
+// layers.
 //
 //   MyLayer layer(...);                                 // without values yet: they become f64
 //   const auto x = zinc::Tensor::from(values, {2, 3, 8}, zinc::DType::f64);
@@ -17,7 +17,7 @@
 namespace zinc::nn {
 
 struct GradcheckOptions {
-  double step = 1e-5;       // of the differences; values of order 1 are meant
+  double step = 1e-5;       // step of the differences, for values of order 1
   double tolerance = 1e-6;  // largest relative error
   int directions = 3;       // random ones, per parameter
 };
@@ -26,7 +26,7 @@ struct GradcheckOptions {
 struct GradcheckError {
   std::string parameter;
   double backward = 0.0;     // derivative along the direction, by backward()
-  double differences = 0.0;  // by (f(p + step d) - f(p - step d)) / 2 step
+  double differences = 0.0;  // (f(p + step d) - f(p - step d)) / 2 step
   double relative = 0.0;     // |backward - differences| over the larger one, or the gradient's size
 };
 

@@ -97,10 +97,10 @@ void KvCache::clear(std::span<const int32_t> padding) {
   padding_.assign(padding.begin(), is_padded ? padding.end() : padding.begin());
 }
 
-// Only the columns that were seen, so that a row more costs what it holds.
+// Copies only the columns that were seen, so that the cost of a row depends on its tokens.
 Tensor KvCache::selected(const Tensor& kept, std::span<const int64_t> rows) const {
   const int64_t B = kept.dim(0), heads = kept.dim(1), size = kept.dim(3);
-  std::vector<int64_t> lines;  // of [B * heads, capacity * size]
+  std::vector<int64_t> lines;  // rows of [B * heads, capacity * size]
   for (const int64_t row : rows) {
     for (int64_t h = 0; h < heads; ++h) lines.push_back(row * heads + h);
   }

@@ -32,8 +32,8 @@ class KvCache {
                           // source: [B, T, heads * D]
   };
   // Call for each layer of a pass in turn. keys, values: [B, T, heads * D] of T new tokens, outer
-  // strides free. The first call of a layer allocates memory for the capacity. A head's rows are
-  // kept in a row, since each pass reads them head by head. Throws InvalidArgument if the tokens
+  // strides free. The first call of a layer allocates memory for the capacity. The rows of a head
+  // lie side by side, since each pass reads them head by head. Throws InvalidArgument if the tokens
   // exceed the capacity, or if gradients are enabled.
   Seen extend(const Tensor& keys, const Tensor& values, int64_t heads);
   // Forgets tokens and source, and begins another source. lengths: [B] i32, or undefined: all
@@ -68,7 +68,7 @@ class KvCache {
   int64_t length_ = 0;
   size_t next_layer_ = 0;
   std::vector<Layer> layers_;
-  std::vector<int32_t> padding_;  // by row; empty: none
+  std::vector<int32_t> padding_;  // padding columns, by row; empty: none
   std::vector<Seen> sources_;     // by layer
   std::vector<int64_t> texts_;    // by row: the number of its source in set_source()
   Tensor source_lengths_;

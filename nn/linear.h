@@ -14,9 +14,9 @@ namespace zinc::nn {
 
 // How ranks that share a model slice a layer: nn/tensor_ranks.h.
 enum class Split : uint8_t {
-  none,     // each has all of it
-  columns,  // each gives a part of the output features
-  rows,     // each takes a part of the input features; the outputs are summed
+  none,     // each rank has the whole layer
+  columns,  // each rank gives a part of the output features
+  rows,     // each rank takes a part of the input features; the outputs are summed
 };
 
 struct LinearOptions {
@@ -41,10 +41,10 @@ struct LinearOptions {
 class Dropout;      // nn/dropout.h
 class LoraAdapter;  // nn/lora.h
 
-// The sum of a residual stream and what a branch adds to it.
+// The sum of a residual stream and the output of a branch.
 struct ResidualSum {
   Tensor x;       // the sum, or its first term
-  Tensor term{};  // the second, where they are not added yet
+  Tensor term{};  // the second term, where the two are not added yet
   Tensor value() const;
 };
 
@@ -56,15 +56,16 @@ class Linear : public Module {
   // [..., in] -> [..., out]. If ranks share the layer: this rank's part of the split dimension.
   Tensor forward(const Tensor& x);
   // residual + dropout(forward(x)). The sum is made in the product's pass, and rounded once, unless
-  // ranks, an adapter or what is dropped come between.
+  // ranks, an adapter or dropout come between.
   ResidualSum forward_onto(const Tensor& residual, const Tensor& x, Dropout* dropout = nullptr);
-  // forward() of layers with Split::columns and .spread, of one input x that is the same on all
-  // ranks, or shared between them: enter(), and the first product beside what still travels.
+  // forward() of layers with Split::columns and .spread, for one input x that is the same on all
+  // ranks, or shared between them. Makes the first product beside the transfer of x:
+  // TensorRanks::enter_product().
   static std::vector<Tensor> of_one_input(const Tensor& x, std::initializer_list<Linear*> layers);
-  // The same as one product, results side by side: [..., sum of out]. Undefined where the layers
-  // are no such product: ranks share them, one has an adapter, an activation or a quantized weight,
-  // or they differ in what is trained or in having a bias. Note [Weights side by side] in
-  // autograd/weight.h.
+  // The same as one product, results side by side: [..., sum of out]. Undefined where one product
+  // cannot stand for the layers: tensor ranks share them, one has an adapter, an activation or a
+  // quantized weight, or only some of the layers are trained or have a bias. Note [Weights side by
+  // side] in autograd/weight.h.
   static Tensor as_one_product(const Tensor& x, std::initializer_list<Linear*> layers);
   // The sum of the cross entropies of labels [...] with forward()'s result as logits. The logits of
   // the whole batch are never stored, unless the layer has an adapter. Not for layers in_out or
@@ -84,9 +85,9 @@ class Linear : public Module {
   void on_share() override;
 
  private:
-  // Without the adapter.
+  // The layer without its adapter.
   Tensor plain(const Tensor& x, autograd::Activation activation);
-  // The product with an input that is here as slices need it.
+  // The product with an input that enter() has made ready for slices.
   Tensor columns(const Tensor& x, autograd::Activation activation,
                  autograd::LinearOptions::InRows in_rows = {});
 
@@ -105,8 +106,8 @@ class Linear : public Module {
 // bf16.
 void use_fp8(Module& model, bool fp8 = true);
 
-// autograd::linear_cross_entropy() of a head of which each rank has the classes of its slice of the
-// weight [V, C], and of the bias.
+// autograd::linear_cross_entropy() for a head whose classes are shared: each rank has a slice of
+// the weight [V, C] and of the bias.
 Tensor shared_cross_entropy(TensorRanks& ranks, const Tensor& hidden, Parameter& weight,
                             const Tensor& labels, const autograd::Weight& bias = {});
 

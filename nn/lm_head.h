@@ -20,7 +20,7 @@ class LmHead {
   // are never stored. Labels of kIgnoredLabel add nothing.
   Tensor loss(const Tensor& hidden, const Tensor& labels);
   Tensor logits(const Tensor& hidden);       // [..., C] -> [..., V] f32
-  Tensor last_logits(const Tensor& hidden);  // [B, T, C] -> [B, V] f32, of the last position
+  Tensor last_logits(const Tensor& hidden);  // [B, T, C] -> [B, V] f32, at the last position
 
   bool is_tied() const { return !layer_; }
   Linear* layer() { return layer_ ? &*layer_ : nullptr; }  // null where tied

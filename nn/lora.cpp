@@ -38,8 +38,8 @@ bool is_among(std::string_view path, const std::vector<std::string>& ends) {
   return std::ranges::any_of(ends, [&](const auto& end) { return ends_path(path, end); });
 }
 
-// std::regex recurses into groups and tries every way to share a path out among repetitions: of a
-// pattern of a file that nobody looked at neither may run away.
+// std::regex recurses into groups and tries every way to share a path among repetitions. Neither
+// may run away for a pattern from an unchecked file.
 void require_modest(const std::string& pattern) {
   constexpr size_t kLongest = 500;
   constexpr int kDeepest = 8, kMostRepetitions = 4;
@@ -78,7 +78,8 @@ std::regex compiled(const std::string& pattern) {
   }
 }
 
-// Of the block that a module lies in: the first number of its path, behind two names at least.
+// The number of the block that a module lies in: the first number in its path, behind at least two
+// names.
 std::optional<int64_t> block_of(std::string_view path) {
   for (int names = 0;; ++names) {
     const size_t dot = path.find('.');
@@ -90,7 +91,7 @@ std::optional<int64_t> block_of(std::string_view path) {
   }
 }
 
-// Of the block behind one of the names: the last such number where a path has several.
+// The number of the block behind one of the names: the last such number where a path has several.
 std::optional<int64_t> block_behind(const std::string& path,
                                     const std::vector<std::string>& names) {
   for (const std::string& name : names) {
@@ -112,7 +113,7 @@ std::vector<Module*> adaptable(Module& model) {
   return layers;
 }
 
-// What `end` could have meant: last names of paths, each once.
+// Names the modules that `end` could have meant: last names of paths, each once.
 template <class Modules>
 [[noreturn]] void throw_no_match(std::string_view what, const std::string& end,
                                  const Modules& modules) {
@@ -246,7 +247,8 @@ Tensor LoraAdapter::decomposed(const Tensor& x) {
   const Tensor base = product(dropped);
   const Tensor low = autograd::scale(down_.forward(dropped), scale_);
   Tensor y = autograd::mul(autograd::add(base, up_.forward(low)), factors);
-  // Also in evaluation, where it adds zeros: uses of weights are the same in every pass.
+  // The term is added in evaluation too, where it is zero, so that the uses of weights are the same
+  // in every pass.
   if (dropout_.probability() > 0.0) y = autograd::add(y, autograd::sub(product(x), base));
   return layer_.bias() == nullptr ? y : autograd::add(y, autograd::value(*layer_.bias()));
 }
@@ -290,7 +292,8 @@ void EmbeddingAdapter::attach(Embedding& layer, const LoraOptions& options) {
 
 namespace {
 
-// What an end of a path, or the pattern, names. `logits`: left out of "all-linear".
+// The layers that a target (an end of a path) or the pattern names. `logits`: left out of
+// "all-linear".
 std::set<Module*> targets_of(const std::vector<Module*>& layers, const LoraOptions& options,
                              const Linear* logits, NamesNothing names_nothing) {
   std::set<Module*> chosen;

@@ -35,14 +35,14 @@ namespace zinc::nn {
 struct LoraOptions {
   int64_t rank = 8;              // r, > 0
   double alpha = 16.0;           // > 0
-  double dropout = 0.0;          // of the adapter's input, 0 <= p < 1; not of embeddings
+  double dropout = 0.0;          // of the adapter's input, 0 <= p < 1; not for embeddings
   bool rank_stabilized = false;  // s = alpha / sqrt(r)
-  bool dora = false;             // of linear layers alone
+  bool dora = false;             // for linear layers only
   // Layers, by the end of their path: "q_proj", "attn.c_proj", "embed_tokens". "all-linear": every
   // linear layer but Model::logits_layer().
   std::vector<std::string> targets{};
-  std::string target_pattern{};        // instead of targets: matches whole paths
-  std::vector<std::string> exclude{};  // not these of them, by the end of their path
+  std::string target_pattern{};        // in place of targets: matches whole paths
+  std::vector<std::string> exclude{};  // targets that are left out, by the end of their path
   // Only layers in blocks with these numbers: the first number in a path, behind two names, or
   // behind one of the names (patterns) of block_names. Empty: all. Not together with
   // target_pattern.
@@ -62,7 +62,8 @@ struct LoraOptions {
   friend bool operator==(const LoraOptions&, const LoraOptions&) = default;
 };
 
-// Where tensor ranks share the layer, B is sliced with its columns, or A with its rows.
+// Where tensor ranks share the layer, B is sliced along with the layer's columns, or A with its
+// rows.
 //
 // Parameters below the layer, named as peft names them in files: "lora_A.weight", "lora_B.weight",
 // and with DoRA "lora_magnitude_vector".
@@ -81,7 +82,7 @@ class LoraAdapter {
 
  private:
   Tensor narrowed(const Tensor& x);
-  Tensor decomposed(const Tensor& x);  // DoRA's, ahead of the activation
+  Tensor decomposed(const Tensor& x);  // DoRA's output, before the activation
   Tensor row_norms();                  // |W + s B A|, [out] f32 (f64)
 
   Linear& layer_;
@@ -110,10 +111,11 @@ class EmbeddingAdapter {
   Parameter b_;
 };
 
-// What a target, or a module to save, does that the model has nothing of.
+// The treatment of a target, or of a module to save, that matches nothing in the model.
 enum class NamesNothing : uint8_t {
   refused,
-  ignored,  // where another target matches: as peft does, which names modules of several families
+  ignored,  // where another target matches: as in peft, whose lists name modules of several
+            // families
 };
 
 // Freezes the model and gives the targets adapters. Adapters and modules_to_save stay trainable.

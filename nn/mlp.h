@@ -17,8 +17,8 @@ struct MlpOptions {
   bool bias = true;
   double dropout = 0.0;
   autograd::WeightLayout layout = autograd::WeightLayout::out_in;
-  std::optional<autograd::Initializer> initializer;         // of c_fc
-  std::optional<autograd::Initializer> output_initializer;  // of c_proj
+  std::optional<autograd::Initializer> initializer;         // for c_fc
+  std::optional<autograd::Initializer> output_initializer;  // for c_proj
   std::string inner_name = "c_fc";                          // the members' names
   std::string output_name = "c_proj";
 };
@@ -33,7 +33,7 @@ class Mlp : public Module {
  private:
   Tensor inner(const Tensor& x);
 
-  bool relu_;  // the one activation that is no epilogue of the product
+  bool relu_;  // ReLU is the one activation that is not in the product's epilogue
   Linear c_fc_;
   Linear c_proj_;
   Dropout dropout_;

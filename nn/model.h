@@ -1,4 +1,5 @@
-// nn/model.h: a whole model: what training needs of it, and what else it may offer.
+// nn/model.h: a whole model: the interface that training needs, and further interfaces that a model
+// may have.
 //
 //   struct MyModel : zinc::nn::Model {
 //     ... layers
@@ -37,8 +38,7 @@ class Model : public Module {
   // override it for a model that reads other tensors.
   virtual Batch example(int64_t sequences, int64_t positions) const;
 
-  // --- facts about the model, if they apply
-  // As in Hugging Face's config.json.
+  // The field "model_type" of Hugging Face's config.json.
   virtual std::string_view model_type() const { return "model"; }
   virtual int64_t vocab_size() const { return 0; }    // token ids lie below; 0: takes no tokens
   virtual int64_t max_sequence() const { return 0; }  // longest T; 0: the model has no limit
@@ -154,8 +154,8 @@ template <>
 inline constexpr const char* kInterfaceName<Staged> = "zinc::nn::Staged";
 }  // namespace detail
 
-// Throws InvalidArgument if the model does not have the interface. `needs`: what needs it, for the
-// message: "generation".
+// Throws InvalidArgument if the model does not have the interface. `needs`: the caller's purpose,
+// for the message: "generation".
 template <class Interface>
 Interface& require_interface(Model& model, std::string_view needs) {
   static_assert(detail::kInterfaceName<Interface> != nullptr, "an interface of nn/model.h");

@@ -106,7 +106,7 @@ class Module {
   Parameter& parameter(std::string_view name);
 
   // --- settings that must be made before the parameters have values
-  void set_dtype(DType dtype);  // of all float parameters
+  void set_dtype(DType dtype);  // for all float parameters
   // `pattern`: * matches any run of characters, ? one. Return how many parameters matched; none is
   // an InvalidArgument.
   int64_t freeze(std::string_view pattern) { return set_trainable(pattern, false); }
@@ -130,9 +130,9 @@ class Module {
   void load(const WeightSource& source);  // see require_fit()
   void zero_grad();
 
-  // Marks this module as a unit of gathering and reducing: all parameters below it. Of nested
-  // marked modules the outermost counts. Members of a ModuleList, such as transformer blocks, are
-  // marked. See zero/layout/shard_group.h.
+  // Marks this module as a shard unit: all parameters below it are gathered and reduced together.
+  // If marked modules are nested, the outermost counts. Members of a ModuleList, such as
+  // transformer blocks, are marked. See zero/layout/shard_group.h.
   void mark_shard_unit() { shard_unit_ = true; }
   bool is_shard_unit() const { return shard_unit_; }
 

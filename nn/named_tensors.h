@@ -1,4 +1,4 @@
-// nn/named_tensors.h: a small set of tensors with names: what a model takes and gives.
+// nn/named_tensors.h: a small set of tensors with names: the inputs and outputs of a model.
 #pragma once
 
 #include <initializer_list>

@@ -32,7 +32,7 @@ class LayerNorm : public Module {
 struct RMSNormOptions {
   int64_t features = 0;
   double eps = 1e-5;
-  bool of_slice = false;  // each tensor rank has rows of its own: their gradients are summed
+  bool of_slice = false;  // each tensor rank has other rows: gradients are summed over ranks
 };
 
 // Zhang and Sennrich 2019. Parameter "weight" [features] (ones).

@@ -3,9 +3,9 @@
 //   zinc::nn::add_lora(model, {.rank = 8, .targets = {"all-linear"}});
 //   zinc::nn::quantize_base(model, zinc::BlockFormat::nf4);
 //
-// The engine keeps a quantized weight as core/block_format.h has it, on every stage and tier,
-// and decodes it to the model's dtype for each use. Adapters and what else is trained stay as they
-// are.
+// The engine keeps a quantized weight in the format of core/block_format.h, on every stage and
+// tier, and decodes it to the model's dtype for each use. Adapters and other trained parameters
+// keep their dtype.
 #pragma once
 
 #include <string>

@@ -7,12 +7,12 @@
 //   (r + 1) T / S). Before attention, each rank sends the q, k and v of its tokens and receives
 //   those of all tokens, for H / S of the heads. After it, each rank gets its own tokens back, with
 //   all heads.
-// - keys (as Dubey et al. 2024, "The Llama 3 Herd of Models", 3.3.2, call context parallelism). Of
-//   2 S chunks of a sequence rank r has r and 2 S - 1 - r: so each has as many pairs of a query and
-//   a key before it. Each rank gets k and v of all tokens, and keeps its queries. The heads need
-//   not be divided.
+// - keys (as Dubey et al. 2024, "The Llama 3 Herd of Models", 3.3.2, call context parallelism). A
+//   sequence has 2 S chunks; rank r has chunks r and 2 S - 1 - r, so that all ranks have equally
+//   many pairs of a query and an earlier key. Each rank gets k and v of all tokens, and keeps its
+//   queries. The heads need not be divided.
 // - ring (Liu et al. 2023, "Ring Attention"). The same chunks and queries. The k and v of a rank go
-//   from rank to rank: no rank ever has those of all tokens.
+//   from rank to rank: no rank ever has k and v of all tokens.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +28,9 @@ namespace zinc::nn {
 
 enum class SequenceExchange : uint8_t { heads, keys, ring };
 std::string_view name_of(SequenceExchange value);  // "heads", "keys", "ring"
-// Whether ranks keep their queries, of two chunks of a sequence, with all heads.
+// Whether each rank keeps its queries, from two chunks of a sequence, with all heads.
 constexpr bool keeps_queries(SequenceExchange what) { return what != SequenceExchange::heads; }
-// Equal parts into which a sequence is cut: its tokens must be a multiple.
+// Equal parts into which a sequence is cut: the number of its tokens must be a multiple.
 constexpr int64_t parts_of_sequence(SequenceExchange what, int64_t ranks) {
   return keeps_queries(what) ? 2 * ranks : ranks;
 }
@@ -47,10 +47,10 @@ class SequenceRanks {
   virtual Tensor to_heads(const Tensor& x, const std::vector<int64_t>& sections) = 0;
   // The inverse: [B, T, W / S] -> [B, T / S, W]. Each function is the gradient of the other.
   virtual Tensor to_tokens(const Tensor& x) = 0;
-  // x: [B, T / S, W], of this rank's tokens. Returns that of all tokens, in their order: [B, T, W].
+  // x: [B, T / S, W], for this rank's tokens. Returns x for all tokens, in their order: [B, T, W].
   // Backward sums the gradients that all ranks have for a token, in f32 over a fixed tree.
   virtual Tensor of_all_tokens(const Tensor& x) = 0;
-  // As attend_to_all(), of exchange() ring.
+  // attend_to_all() for SequenceExchange::ring.
   virtual Tensor attend_in_ring(const Tensor& q, const Tensor& k_and_v,
                                 const autograd::AttentionOptions& how) = 0;
 };
@@ -59,15 +59,15 @@ class SequenceRanks {
 struct TokenRun {
   int64_t begin = 0, count = 0;
 };
-// Those of rank `rank` of a sequence of T tokens, as they follow each other there. Throws
-// ConfigError if T cannot be divided.
+// The runs of rank `rank` in a sequence of T tokens, in the order in which the rank has them.
+// Throws ConfigError if T cannot be divided.
 std::vector<TokenRun> token_runs(const SequenceRanks& ranks, int rank, int64_t T);
 // [B, T / S] i32: the positions of this rank's tokens.
 Tensor own_positions(const SequenceRanks& ranks, int64_t B, int64_t T);
 
 // Causal attention of this rank's queries to the keys of all tokens before them, where ranks keep
-// their queries. q: [B, T / S, H D]; k_and_v: [B, T / S, 2 G D], own tokens'. `how`: of whole
-// sequences.
+// their queries. q: [B, T / S, H D]; k_and_v: [B, T / S, 2 G D], for this rank's tokens. `how`: for
+// whole sequences.
 Tensor attend_to_all(SequenceRanks& ranks, const Tensor& q, const Tensor& k_and_v,
                      const autograd::AttentionOptions& how);
 
@@ -88,7 +88,7 @@ Tensor part_of_sequence(const SequenceRanks* ranks, const Tensor& whole);
 // The heads of a layer that this rank's attention works on.
 struct LocalHeads {
   int64_t heads = 0, kv_heads = 0;
-  int64_t first = 0;  // the first of them among the layer's heads
+  int64_t first = 0;  // the first of these heads among the layer's
 
   // Tensor ranks each have a slice of the layer's heads; of that slice, sequence ranks that
   // exchange heads each have a part. `path`: of the layer, for messages. Throws ConfigError if

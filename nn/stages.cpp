@@ -12,7 +12,7 @@ std::vector<StageSegment> stage_segments(Staged& model, int64_t every, int64_t m
   const int64_t count = model.num_stages();
   require(count >= 2, "model: ", count, " stages are none; derive from Staged with two or more");
   std::vector<StageSegment> segments;
-  int64_t blocks = 0;  // that are recomputed
+  int64_t blocks = 0;  // blocks that are recomputed
   for (int64_t begin = 0; begin < count;) {
     int64_t end = begin + 1;
     const bool recomputed = every > 0 && blocks < most && model.is_block(begin);

@@ -39,7 +39,7 @@ std::shared_ptr<const autograd::LinearSlices> TensorRanks::slices_of(
     const TensorSlice slice =
         TensorSlice::of(whole, 0, sections, rank() * own_slices() + i, fixed_slices_);
     std::vector<TensorSlice::Piece> pieces;
-    int64_t at = 0;  // of the section, among the features that are here
+    int64_t at = 0;  // first feature of the section, among the features of this rank
     for (size_t section = 0; section < sections.size(); ++section) {
       const TensorSlice::Piece& piece = slice.pieces[section];
       pieces.push_back({at + piece.begin - mine.pieces[section].begin, piece.count});

@@ -16,14 +16,14 @@
 // Outside of columns and rows all ranks do the same: norms, residual sums, dropout. While
 // shares_tokens(), each rank does so for its own part of the tokens (Korthikanti et al. 2022,
 // "Reducing Activation Recomputation"). Columns then take the tokens of all ranks, rows give each
-// rank its own: the bytes that travel are those of the sums. A parameter that works on own tokens
-// gets a part of its gradient on each rank: take own_weight() of it.
+// rank its own: the bytes that travel are those of the sums. A parameter that is applied to a
+// rank's own tokens gets only a part of its gradient on each rank: apply own_weight() of it.
 //
 // Note [Ranks with fixed slices]
-// Sums over as many parts as there are ranks have other bits with another number of ranks. Where
-// fixes_slices(), layers are cut into more slices, as many for each number of ranks, one rank too:
-// Note [Fixed slices] in autograd/linear_slices.h. Layers then sum over slices by themselves:
-// linear layers and heads do. Calls that sum over ranks throw ConfigError.
+// A sum over ranks has other bits with another number of ranks. With fixes_slices(), layers are cut
+// into a number of slices that does not depend on the number of ranks (Note [Fixed slices] in
+// autograd/linear_slices.h). Linear layers and heads then sum over slices themselves. Calls that
+// sum over ranks throw ConfigError.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ class TensorRanks {
   // are added in f32 over a fixed tree of ranks.
   Tensor sum(const Tensor& part);
   virtual Tensor sum_exactly(const Tensor& part) = 0;  // likewise
-  // The same in place, of f32 (f64), without a gradient.
+  // Sums `sum` over ranks in place, f32 (f64), without a gradient.
   virtual void add_up(const Tensor& sum) = 0;
   // The same for shared tokens. x [B, T / size(), ...] -> [B, T, ...], and back. Each is the
   // gradient of the other, with sums as in sum(). gather_tokens() keeps x, and gathers again where
@@ -72,16 +72,16 @@ class TensorRanks {
   // See autograd::ClassShare::combine.
   virtual void combine_losses(const Tensor& lse, const Tensor& loss, const Tensor& labels) = 0;
 
-  // The input of sliced layers: of all tokens, or of shared ones.
+  // The input of sliced layers, for all tokens. x: the same on all ranks, or shared tokens.
   Tensor enter(const Tensor& x) { return shares_tokens_ ? gather_tokens(x) : spread(x); }
-  // What rows of slices give, likewise, where all parts of an element are zero but one.
+  // The output behind rows of slices, where all parts of an element are zero but one.
   Tensor leave_exactly(const Tensor& part) {
     return shares_tokens_ ? sum_tokens(part) : sum_exactly(part);
   }
-  // enter(), and the sum behind rows of slices, of a linear layer: `product` makes its result,
-  // once, with autograd::LinearOptions::in_rows as given (empty: all rows at once), so that rows
-  // travel beside the product of others. enter_product() returns what the product took, for more
-  // layers behind it; leave_product() what the layer gives.
+  // The sum or transfer at the ends of a linear layer's slices, beside the layer's product.
+  // `product` makes the result, once, with autograd::LinearOptions::in_rows as given (empty: all
+  // rows at once). enter_product() does enter(x) and returns the input that the product took, for
+  // further layers; leave_product() sums behind rows of slices and returns the layer's output.
   virtual Tensor enter_product(
       const Tensor& x, const std::function<void(const Tensor& all, InRows in_rows)>& product) = 0;
   virtual Tensor leave_product(const std::function<Tensor(InRows in_rows)>& product) = 0;
@@ -107,19 +107,20 @@ class TensorRanks {
 // ranks->enter(x), for layers with LinearOptions::spread; x without ranks, or where those layers
 // sum over fixed slices themselves.
 Tensor enter(TensorRanks* ranks, const Tensor& x);
-// A weight for own tokens. `ranks` may be null.
+// A weight that is applied to own tokens. `ranks` may be null.
 autograd::Weight own_weight(TensorRanks* ranks, autograd::Parameter& weight);
 autograd::Weight own_weight(TensorRanks* ranks, autograd::Parameter* weight);  // null: absent
-// Of x [B, T, ...], own tokens; x if they are not shared.
+// This rank's tokens of x [B, T, ...]; x if tokens are not shared.
 Tensor own_tokens(const TensorRanks* ranks, const Tensor& x);
-// The same of rows [T, C] of positions, for B sequences.
+// This rank's rows of a table [T, C] of positions, for B sequences.
 Tensor own_tokens_of(const TensorRanks* ranks, const Tensor& rows, int64_t B);
 
 // A model that can share tokens between tensor ranks.
 class SharesTokens {
  public:
   virtual ~SharesTokens() = default;
-  // From now on loss() does, if there are tensor ranks. Outputs and generation do not.
+  // Makes loss() share tokens from now on, if there are tensor ranks. Outputs and generation do
+  // not.
   virtual void share_tokens(bool on) = 0;
 };
 

@@ -23,7 +23,7 @@ class AioQueue final : public BlockQueue {
     events_.resize(blocks_.size());
     for (iocb& block : blocks_) free_.push_back(&block);
   }
-  // Waits in the kernel for what is in flight.
+  // The kernel waits for requests in flight.
   ~AioQueue() override { io_destroy(context_); }
   AioQueue(const AioQueue&) = delete;
   AioQueue& operator=(const AioQueue&) = delete;

@@ -47,7 +47,7 @@ void IoHandle::Operation::expect_checksums(int64_t block_bytes) {
   checksums_.resize(static_cast<size_t>((bytes_ + block_bytes - 1) / block_bytes));
 }
 
-// Workers have blocks of their own; what they leave here is seen behind the mutex of finish().
+// Workers have different blocks; the mutex of finish() makes the checksums visible.
 void IoHandle::Operation::add_checksum(int64_t offset, uint32_t crc) {
   checksums_[static_cast<size_t>((offset - offset_) / block_bytes_)] = crc;
 }

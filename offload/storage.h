@@ -42,7 +42,7 @@ struct StorageOptions {
   std::chrono::milliseconds deadline = std::chrono::minutes(2);
 };
 
-// Whether the threads that wait for the disk compute a transfer's CRC-32C.
+// Whether the threads that wait for the disk also compute the CRC-32C of a transfer.
 enum class Checksum : uint8_t { none, crc32c };
 
 class IoHandle {
@@ -72,7 +72,7 @@ class IoHandle {
 };
 
 // Thread-safe. Handles may outlive the storage: the destructor waits for all transfers. If the
-// storage was given up, a thread of its own finishes them.
+// storage was given up, a separate thread finishes them.
 class Storage {
  public:
   // Makes one queue per worker; called by the constructor.

@@ -11,7 +11,7 @@
 namespace zinc::offload {
 namespace {
 
-// In a row and without progress: with the pauses about two seconds.
+// Refusals in a row, without progress, before a request fails: with the pauses about two seconds.
 constexpr int kMostRefusals = 12;
 constexpr std::chrono::milliseconds kLongestPause{200};
 constexpr std::chrono::milliseconds kReapSlice{200};
@@ -287,7 +287,7 @@ void Storage::Worker::fail(Slot& slot, int error, const std::string& hint) {
   release(slot);
 }
 
-// The queue cannot tell what it has finished: it is ended, which waits for its transfers.
+// The queue cannot tell which transfers it has finished: it is ended, which waits for all of them.
 void Storage::Worker::give_up(int error) {
   queue_.reset();
   broken_ = error;

@@ -45,10 +45,10 @@ class Storage::Worker {
   };
 
   void run();
-  void leave();       // the thread's last act
-  bool take_parts();  // waits for work where there is none; false: the end
+  void leave();       // the last call on the thread
+  bool take_parts();  // waits for work where there is none; false: the worker ends
   void cut_blocks();
-  void drop_failed();  // the rest of a failed transfer is of no use
+  void drop_failed();  // drops the blocks of a failed transfer that are left
   void submit_ready();
   void reap();
   void judge(const BlockCompletion& completion);
@@ -73,11 +73,11 @@ class Storage::Worker {
   bool ended_ = false;
   bool left_alone_ = false;  // the thread deletes the worker
 
-  // The thread's own.
+  // Used by the thread alone.
   std::deque<Transfer> parts_;
   std::vector<Slot> slots_;
   std::vector<Slot*> free_;
-  std::deque<BlockIo*> ready_;  // to be submitted
+  std::deque<BlockIo*> ready_;  // blocks to be submitted
   std::vector<BlockIo*> batch_;
   std::vector<BlockCompletion> completions_;
   int64_t in_flight_ = 0;

@@ -16,7 +16,7 @@
 
 namespace zinc::offload {
 
-// What all swap spaces of a run have in common.
+// The settings that all swap spaces of a run share.
 struct SwapSettings {
   std::string directory;
   StorageOptions storage;
@@ -47,11 +47,12 @@ class SwapExtents {
   SwapSpace::Transfer start_read(size_t extent, const Block& memory, std::string_view name);
   SwapSpace::Transfer start_write(size_t extent, const Block& memory, std::string_view name);
 
-  // As SwapSpace::stored() and SwapSpace::read_beside(). Nothing happens on a meta device.
+  // See SwapSpace::stored() and SwapSpace::read_beside(). Nothing happens on a meta device.
   SwapSpace::Stored stored(size_t extent) const;
   void read_beside(const SwapSpace::Stored& stored, const Block& memory) const;
 
-  // Bytes of the transfers that were waited for. On a meta device: of those that were started.
+  // Bytes of the transfers that were waited for; on a meta device, of the transfers that were
+  // started.
   SwapTraffic traffic() const;
 
  private:

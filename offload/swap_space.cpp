@@ -61,7 +61,7 @@ SwapSpace::Transfer SwapSpace::write(int index, std::span<const std::byte> data,
   if (trace_ != nullptr) transfer.name_ = name;
   transfer.handle_ = storage_.write(file_, extent.offset, data, checksum());
   transfer.hold_ = Hold(extent.use);
-  extent.lost = true;  // until it is known to have ended well
+  extent.lost = true;  // until the write is known to have succeeded
   return transfer;
 }
 

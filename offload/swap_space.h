@@ -41,11 +41,11 @@ inline constexpr int kReadLane = 16;
 inline constexpr int kWriteLane = 17;
 
 class SwapSpace {
-  // Whether a transfer of an extent is under way. An object of its own, as a transfer may outlive
+  // Whether a transfer of an extent is under way. A separate object, since a transfer may outlive
   // the space.
   struct Use {
     bool busy = false;
-    bool hung = false;  // it was waited for in vain
+    bool hung = false;  // a wait for the transfer ran into the deadline
   };
   // The transfer's hold on its extent.
   class Hold {
@@ -78,7 +78,7 @@ class SwapSpace {
     // still use the memory.
     bool is_over() const { return !handle_; }
     // Waits for the transfer. Throws IoError. Bytes that were read may be used only after wait(). A
-    // write that failed, or that nobody waited for, leaves its extent without a value.
+    // write that failed, or that was not waited for, leaves its extent without a value.
     void wait();
 
    private:
@@ -103,7 +103,7 @@ class SwapSpace {
   Transfer write(int extent, std::span<const std::byte> data, std::string_view name = {});
   Transfer read(int extent, std::span<std::byte> data, std::string_view name = {});
 
-  // Where the value of an extent lies. Its write must have been waited for.
+  // The place of an extent's value in the file. The write of the value must have been waited for.
   struct Stored {
     int64_t offset = 0;
     int64_t bytes = 0;
@@ -143,7 +143,7 @@ class SwapSpace {
   const bool verify_;
   TraceRecorder* const trace_;
   SwapClock* const clock_;
-  int64_t lane_end_ns_[2] = {0, 0};  // of the trace: reads, writes
+  int64_t lane_end_ns_[2] = {0, 0};  // ends of the trace's lanes: reads, writes
   std::vector<Extent> extents_;
   int64_t bytes_ = 0;
   int64_t bytes_read_ = 0;

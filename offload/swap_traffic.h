@@ -9,7 +9,7 @@ namespace zinc::offload {
 struct SwapTraffic {
   int64_t bytes_read = 0;
   int64_t bytes_written = 0;
-  // As SwapClock counts; both 0 on a meta device.
+  // Times of SwapClock; both 0 on a meta device.
   int64_t busy_ns = 0;
   int64_t stall_ns = 0;
 

@@ -79,8 +79,8 @@ SwappedInputs::Buffer* SwappedInputs::free_buffer() {
   return free == buffers_.end() ? nullptr : &*free;
 }
 
-// `number`: how many inputs were saved before this one. Of micro-batches side by side, the inputs
-// stay that the last stage uses first; two buffers are left for the others to pass through.
+// `number`: how many inputs were saved before this one. With micro-batches side by side, the inputs
+// that the last stage uses first stay; two buffers are left for the transfers of the others.
 bool SwappedInputs::stays(size_t number) const {
   const auto saved = static_cast<int64_t>(number);
   const auto most = static_cast<int64_t>(buffers_.size());

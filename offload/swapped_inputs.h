@@ -103,7 +103,7 @@ class SwappedInputs : public std::enable_shared_from_this<SwappedInputs> {
     Input* holds = nullptr;
     Event filled;                    // behind the copy-out stream's copy to this buffer
     Event left;                      // behind the copy-in stream's copy from this buffer
-    std::optional<size_t> extent{};  // of the transfer
+    std::optional<size_t> extent{};  // extent of the transfer
     bool is_read = false;            // the transfer is a read, not a write
     SwapSpace::Transfer transfer{};  // destroyed first: last member
   };
@@ -117,7 +117,7 @@ class SwappedInputs : public std::enable_shared_from_this<SwappedInputs> {
   // Waits for the buffer's transfer.
   void finish(Buffer& buffer);
   void start_write(Buffer& buffer);
-  // Makes the buffer free. Its input is in swap space afterwards.
+  // Makes the buffer free; the buffer's input is in swap space afterwards.
   void evict(Buffer& buffer);
   void start_read(Input& input, Buffer& buffer);
   void hold(Input& input, Buffer& buffer);
@@ -130,8 +130,9 @@ class SwappedInputs : public std::enable_shared_from_this<SwappedInputs> {
   SwapTraffic closed_with_;
   std::vector<size_t> free_extents_;  // the next one to use is the last
   std::vector<Input*> waiting_;       // in the order of saving
-  std::vector<Input*> leaving_;       // of waiting_: filled, to be written, write not started
-  std::vector<Buffer> buffers_;       // never resized before close(): inputs point into it
+  // inputs of waiting_ that are filled and to be written; the write has not started
+  std::vector<Input*> leaving_;
+  std::vector<Buffer> buffers_;  // never resized before close(): inputs point into it
 };
 
 }  // namespace zinc::offload

@@ -8,14 +8,14 @@ namespace zinc::optim {
 
 // Two states: "exp_avg" and "exp_avg_sq", as PyTorch names them.
 //
-// bf16 states use stochastic rounding (kernels/stochastic_rounding.h). The random word of an
-// element depends on the seed, the step, the parameter and the element's place in the whole of it
-// alone. So bits do not depend on how elements are spread over ranks, tiers and tiles.
+// In bf16 the states are rounded stochastically (kernels/stochastic_rounding.h). The random word of
+// an element depends on the seed, the step, the parameter and the element's place in the whole of
+// it alone. So bits do not depend on how elements are spread over ranks, tiers and tiles.
 class Adam final : public Optimizer {
  public:
   // decoupled: AdamW (decay beside the gradient); otherwise Adam (decay inside it).
   // bias_correction false leaves the moments as they are; PyTorch and DeepSpeed correct.
-  // moments: f32 | bf16, beside f32 weights. `seed`: of the rounding.
+  // moments: f32 | bf16, beside f32 weights. `seed`: for stochastic rounding.
   explicit Adam(bool decoupled, bool bias_correction = true, DType moments = DType::f32,
                 uint64_t seed = 0)
       : decoupled_(decoupled), bias_correction_(bias_correction), moments_(moments), seed_(seed) {}

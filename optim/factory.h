@@ -1,4 +1,4 @@
-// optim/factory.h: from a configuration to an optimizer.
+// optim/factory.h: makes an optimizer from a configuration.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace zinc::optim {
 
-// `seed`: of the stochastic rounding of moments. Throws InvalidArgument where the configuration
+// `seed`: for moments with stochastic rounding. Throws InvalidArgument where the configuration
 // contradicts itself (nesterov without momentum, a beta outside [0, 1), a negative lr, eps or
 // decay).
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_t seed = 0);

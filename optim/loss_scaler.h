@@ -27,8 +27,8 @@ class LossScaler {
   bool dynamic() const { return config_.dynamic; }
 
   // Call once per step. With a static scale it only counts. Throws NumericsError if the step
-  // overflowed at the minimum scale. `culprit` (may be empty) names what was not finite: "rank 3:
-  // h.5.attn.weight".
+  // overflowed at the minimum scale. `culprit` (may be empty) names the tensor that was not finite:
+  // "rank 3: h.5.attn.weight".
   void update(bool overflow, std::string_view culprit = {});
 
   // The same for a device that has applied rules() itself. `next`: the state after the step.

@@ -31,11 +31,11 @@ struct HyperParameters {
 
 inline constexpr int kMaxOptimizerStates = 4;
 
-// What a rule keeps of an element beside its weight.
+// The states that a rule keeps for an element beside its weight.
 struct States {
   int count = 0;
   DType beside_f32 = DType::f32;  // f32 | bf16: the dtype of states of f32 weights
-  // Of states of weights of dtype `weights`, f32 | f64.
+  // The dtype of the states of weights of dtype `weights`, f32 | f64.
   DType dtype(DType weights) const { return weights == DType::f32 ? beside_f32 : weights; }
 };
 
@@ -50,9 +50,9 @@ struct Update {
   // step are not read then.
   ConstView scalars;
   int64_t step = 1;  // number of this update, from 1: for bias corrections (computed in f64)
-  // For rules with stochastic rounding: element i is element first_element + i of what this rank
-  // has of the parameter that `site` names, and lies at places.place(first_element + i) in the
-  // whole of it. The range is of one parameter then, and padding behind it.
+  // For rules with stochastic rounding. Element i of the range is element first_element + i of this
+  // rank's part of the parameter that `site` names, and is at places.place(first_element + i) in
+  // the whole parameter. The range then lies in one parameter and the padding behind it.
   uint64_t site = 0;
   int64_t first_element = 0;
   kernels::ElementPlaces places{};
@@ -64,7 +64,7 @@ class Optimizer {
   virtual std::string_view name() const = 0;  // "AdamW"
   virtual int num_states() const = 0;
   virtual std::string_view state_name(int i) const = 0;  // checkpoint names: "exp_avg"
-  // The dtype of the states of f32 weights: f32, or bf16 where the rule uses stochastic rounding.
+  // The dtype of the states of f32 weights: f32, or bf16 for a rule with stochastic rounding.
   virtual DType state_dtype() const { return DType::f32; }
   States states() const { return {num_states(), state_dtype()}; }
   // The number of a state by its name; throws InvalidArgument with all names.

@@ -1,4 +1,4 @@
-// optim/optimizer_config.h: which update rule, with which constants.
+// optim/optimizer_config.h: the kind of update rule and its constants.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ std::string_view name_of(OptimizerKind kind);  // "SGD", "Adam", "AdamW"
 // The dtype in which the moments of Adam and AdamW are kept between steps.
 enum class Moments : uint8_t {
   f32,
-  bf16,  // stochastic rounding: optim/adam.h
+  bf16,  // with stochastic rounding: optim/adam.h
 };
 std::string_view name_of(Moments moments);  // "f32", "bf16"
 

@@ -1,4 +1,4 @@
-// optim/parameter_groups.h: which parameters share hyper-parameters.
+// optim/parameter_groups.h: groups of parameters that share hyper-parameters.
 #pragma once
 
 #include <span>

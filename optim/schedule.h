@@ -47,7 +47,7 @@ std::string_view name_of(WarmupShape shape);  // "log", "linear"
 // Warm-up steps if the configuration has none.
 int64_t default_warmup_steps(ScheduleKind kind);
 
-// What a checkpoint keeps.
+// The part of a schedule that a checkpoint keeps.
 struct ScheduleState {
   int64_t updates = 0;             // applied so far
   std::optional<double> fixed_lr;  // set by hand
@@ -65,7 +65,7 @@ class Schedule {
   std::optional<double> beta1_at(int64_t update) const;  // empty where the schedule leaves it alone
 
   // --- the schedule of a run
-  double lr() const;  // of the next update
+  double lr() const;  // for the next update
   // From the next update on, `lr` >= 0 holds. nullopt: the schedule holds again.
   void set_lr(std::optional<double> lr);
   // Writes the values of the next update to `hyper`. hyper.lr becomes lr() * group_scale: a group

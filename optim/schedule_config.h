@@ -39,9 +39,9 @@ struct ScheduleConfig {
   WarmupShape warmup_shape = WarmupShape::log;
   double warmup_min_lr = 0.0;           // WarmupLR, WarmupDecayLR
   std::optional<double> warmup_max_lr;  // WarmupLR: absent is the optimizer's lr; DecayLR: 0.001
-  double warmup_min_ratio = 0.0;        // WarmupCosineLR, of the optimizer's lr
+  double warmup_min_ratio = 0.0;        // WarmupCosineLR: relative to the optimizer's lr
   double cosine_min_ratio = 1e-4;       // WarmupCosineLR: cos_min_ratio
-  double min_lr = 0.0;                  // linear, cosine: where they end
+  double min_lr = 0.0;                  // linear, cosine: the lr at the end
 
   // StepLR
   int64_t step_size = 1000;  // updates between two drops
@@ -52,9 +52,9 @@ struct ScheduleConfig {
   double cycle_max_lr = 0.001;
   double decay_lr_rate = 0.0;
   int64_t cycle_first_step_size = 2000;           // updates
-  std::optional<int64_t> cycle_second_step_size;  // updates; absent: as the first
+  std::optional<int64_t> cycle_second_step_size;  // updates; absent: cycle_first_step_size
   int64_t cycle_first_stair_count = 0;
-  std::optional<int64_t> cycle_second_stair_count;  // absent: as the first
+  std::optional<int64_t> cycle_second_stair_count;  // absent: cycle_first_stair_count
   int64_t decay_step_size = 0;                      // updates
   bool cycle_momentum = true;                       // beta1 moves against the lr; SGD: nothing
   double cycle_min_mom = 0.8;

@@ -1,4 +1,4 @@
-// parallel/meta_source.h: running a model on a device without memory, to see what it does.
+// parallel/meta_source.h: runs a model on a device without memory, to observe what the model does.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,9 @@
 
 namespace zinc::parallel {
 
-// Like the current context, but on a meta device of its own, the index-th: what a model keeps for a
-// device is not kept from it for the run, nor from one such context for another. `log` may be null.
+// Options like the current context's, but for the index-th meta device. A model may keep objects
+// per device; on a separate device they do not mix with those of the run, nor with those of another
+// such context. `log` may be null.
 inline ContextOptions meta_context(WorkLog* log, int index = 0) {
   constexpr int kRecordingDevice = 1 << 14;
   Device device = Context::current().device();
@@ -60,7 +61,7 @@ class MetaSource : public autograd::ParameterSource {
   uintptr_t next_ = uintptr_t{1} << 40;
 };
 
-// Puts every parameter under one source and back under its own when the scope ends.
+// Gives every parameter one source, and its old source back when the scope ends.
 class SourceScope {
  public:
   SourceScope(nn::Model& model, autograd::ParameterSource& source) {

@@ -19,7 +19,7 @@ constexpr size_t kNumWorks = 7;
 // A part of the model, and who has it.
 struct PartPlace {
   size_t rank = 0;
-  int part = 0;  // of the rank's
+  int part = 0;  // of the rank's parts
 };
 
 // The parts of all ranks, one behind the other.
@@ -130,9 +130,9 @@ std::vector<PipelineOp> passes_of(const PipelineShape& shape, int rank) {
 
 // --- where messages stand among them
 
-// A message goes out when its sender has something else to do, or its receiver waits for it. Of all
-// passes and messages one row is made by time; whatever the ranks' real times are, ranks that go
-// through their part of one row never wait for each other in a circle.
+// A message is sent when its sender has other work to do, or its receiver waits for it. All passes
+// and messages are put into one row, in the order of an assumed time. Whatever the real times are,
+// ranks that follow their part of one row never wait for each other in a circle.
 PipelineOrders with_messages(const PipelineShape& shape, const PipelineOrders& passes) {
   const Ring ring{.ranks = passes.size(), .parts = shape.parts};
   // Backward takes about twice as long as forward, and half of that is for weights.
@@ -141,7 +141,7 @@ PipelineOrders with_messages(const PipelineShape& shape, const PipelineOrders& p
                                                                                              : 1;
   };
   const std::map<RankOp, int64_t> begins = beginnings(ring, passes, duration);
-  std::map<RankOp, int64_t> next_begins;  // of what the rank does behind a pass
+  std::map<RankOp, int64_t> next_begins;  // beginning of the rank's next pass, by pass
   for (size_t rank = 0; rank < passes.size(); ++rank) {
     for (size_t i = 0; i + 1 < passes[rank].size(); ++i) {
       next_begins[{rank, passes[rank][i]}] = begins.at({rank, passes[rank][i + 1]});
@@ -300,7 +300,7 @@ class PipelineProof {
     }
   }
 
-  // Of the micro-batch and the part that the op is of.
+  // Whether `work` is done for the micro-batch and the model part of `of`.
   bool& is_done(size_t rank, PipelineWork work, const PipelineOp& of) {
     return ranks_[rank].done[static_cast<size_t>(of.part * micro_batches_ + of.micro_batch)]
                             [static_cast<size_t>(work)];
@@ -320,7 +320,7 @@ class PipelineProof {
     return works;
   }
 
-  // What must have come first on the rank; receives have nothing.
+  // Fails unless the ops that must come first on the rank are done; receives need none.
   void require_ready(size_t rank, const PipelineOp& op) {
     if (op.micro_batch < 0 || op.micro_batch >= micro_batches_) fail(rank, op, "is of no step");
     if (op.part < 0) fail(rank, op, "is of no part");
@@ -373,7 +373,7 @@ class PipelineProof {
     return moved;
   }
 
-  // The op of the rank that comes next, if it can take place now.
+  // Does the next op of the rank, if it can take place now.
   bool step(size_t rank) {
     Rank& mine = ranks_[rank];
     if (mine.next == orders_[rank].size()) return false;
@@ -422,7 +422,7 @@ void check_pipeline(std::span<const std::vector<PipelineOp>> orders, int64_t mic
 
 namespace {
 
-// What ranks have to do: the most, then how unequal it is.
+// The load of ranks: the load of the most loaded rank, then how unequal loads are.
 using Load = std::pair<double, double>;
 
 Load load_of(const std::vector<int64_t>& first, const std::vector<double>& cost_before,

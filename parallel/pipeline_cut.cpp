@@ -21,7 +21,7 @@ class UseSource final : public MetaSource {
     if (std::ranges::find(used_, &parameter) == used_.end()) used_.push_back(&parameter);
     return MetaSource::acquire(parameter);
   }
-  // Since the last call.
+  // The parameters that were used since the last call.
   std::vector<const autograd::Parameter*> take() { return std::exchange(used_, {}); }
 
  private:
@@ -48,7 +48,7 @@ std::vector<StageTensor> look_of(const nn::TensorList& tensors) {
   return looks;
 }
 
-// On the current context's device, without values.
+// A batch of the same shapes on the current context's device, without values.
 nn::Batch empty_like(const nn::Batch& batch) {
   nn::Batch empty = batch;
   for (const auto& [name, tensor] : batch.tensors) {
@@ -57,7 +57,7 @@ nn::Batch empty_like(const nn::Batch& batch) {
   return empty;
 }
 
-// Of the global segments what lies in [begin, end).
+// The parts of the model's segments that lie in [begin, end).
 std::vector<nn::StageSegment> segments_between(const std::vector<nn::StageSegment>& all,
                                                int64_t begin, int64_t end) {
   std::vector<nn::StageSegment> inside;

@@ -13,7 +13,7 @@ namespace {
 constexpr int kValues = 0;
 constexpr int kGradients = 1;
 
-// Those that have a gradient.
+// The tensors that have a gradient.
 std::vector<StageTensor> with_gradient(std::span<const StageTensor> looks) {
   std::vector<StageTensor> found(looks.begin(), looks.end());
   for (StageTensor& look : found) look.is_there = look.is_there && look.has_gradient;

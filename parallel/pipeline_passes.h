@@ -1,9 +1,9 @@
 // parallel/pipeline_passes.h: the micro-batches of a step through the parts of one rank of a
-// pipeline. Which op comes when is the step program's: Program::pipeline.
+// pipeline. The step program decides the order of ops: Program::pipeline.
 //
-// Between a micro-batch's forward and backward pass a rank keeps the graph of the part, and
-// neither what it received nor what it sent. Every micro-batch has the random numbers, and in its
-// own pass the order of gradients, that it has without a pipeline.
+// Between a micro-batch's forward and backward pass a rank keeps the graph of the part, but neither
+// the received nor the sent tensors. Every micro-batch has the random numbers, and in its own pass
+// the order of gradients, that it has without a pipeline.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ class PipelinePasses {
   // With `splits` the gradients of weights are left for weights().
   void backward(const PipelineOp& op, bool splits = false);
   void weights(const PipelineOp& op) { at(op).stages.weights(); }
-  // After forward() of the rank's last part: the loss where that is the model's, elsewhere its
-  // number of targets alone.
+  // Call after forward() of the rank's last part. The loss, if that part is the model's last;
+  // otherwise only its number of targets.
   BatchLoss loss(int64_t i) const;
 
  private:
@@ -40,9 +40,9 @@ class PipelinePasses {
     const PipelinePart* part;
     const StageInput* input;
     StagePass stages{};
-    // What is on its way into or out of the stages: values, then gradients.
+    // The tensors on their way into or out of the stages: values, then gradients.
     nn::TensorList tensors{};
-    std::vector<StageTensor> output{};  // what forward() gave
+    std::vector<StageTensor> output{};  // the tensors that forward() gave
     Tensor loss{};
   };
 

@@ -42,7 +42,7 @@ struct Sizes {
   DType dtype;
 
   Shape queries() const { return {B, n, H * D}; }
-  Shape keys() const { return {B, n, 2 * G * D}; }  // and values
+  Shape keys() const { return {B, n, 2 * G * D}; }  // keys and values
   Shape sums() const { return {B, H, n}; }
   static Shape of_two(const Shape& chunk) { return {2, chunk[0], chunk[1], chunk[2]}; }
   View query_heads(const View& rows) const {
@@ -61,7 +61,7 @@ View chunk_of(const Tensor& of_two, int chunk) {
   return of_two.view().narrow(0, chunk, 1).reshape(Shape{shape[1], shape[2], shape[3]});
 }
 
-// Between [B, 2 n, W] and [2, B, n, W]; converts the dtype.
+// Visits the two chunks of [B, 2 n, W] with their places in [2, B, n, W].
 template <class Visit>
 void for_each_chunk(const Tensor& rows, const Tensor& of_two, const Visit& visit) {
   const int64_t n = of_two.dim(2);
@@ -143,7 +143,8 @@ class RingAttention final : public autograd::Node {
                         const Tensor& lse, const Tensor& dout, const Tensor& dq) {
     const Shape shape = Sizes::of_two(sizes_.keys());
     Tensor keys = in_chunks(k_and_v);
-    Tensor sums = filled(shape, lse.dtype(), 0.0);  // of the keys at hand, from the ranks before
+    // gradients of the current keys and values, summed over the ranks before
+    Tensor sums = filled(shape, lse.dtype(), 0.0);
     Tensor sent;
     comm::Work arriving;
     const Tensor part_q = Tensor::empty(sizes_.queries(), sizes_.dtype);
@@ -177,13 +178,13 @@ class RingAttention final : public autograd::Node {
       if (next.defined()) keys = std::move(next);
       const Tensor passed = std::exchange(sums, Tensor::empty(shape, lse.dtype()));
       arriving = pass_on(group_, passed, sums);
-      sent = passed;  // until it has arrived
+      sent = passed;  // keeps the memory until the message has arrived
     }
     arriving.wait_on(compute());
     return sums;
   }
 
-  // What goes round: [2, B, n, 2 G D].
+  // The keys and values that go round: [2, B, n, 2 G D].
   Tensor in_chunks(const Tensor& k_and_v) const {
     Tensor keys = Tensor::empty(Sizes::of_two(sizes_.keys()), sizes_.dtype, Label::communication);
     for_each_chunk(k_and_v, keys, [](const View& row, const View& chunk) { convert(row, chunk); });
@@ -200,7 +201,7 @@ class RingAttention final : public autograd::Node {
     pass.give(input, std::move(rows));
   }
 
-  // The keys of turn + 1, if there is one.
+  // Passes the keys on, and receives those of turn + 1 in `next`, if there is such a turn.
   comm::Work pass_keys(int turn, const Tensor& keys, Tensor& next) {
     if (turn + 1 == group_.size()) return {};
     next = Tensor::empty(keys.shape(), keys.dtype(), Label::communication);
@@ -211,7 +212,7 @@ class RingAttention final : public autograd::Node {
     return rows.view().narrow(1, chunk * sizes_.n, sizes_.n);
   }
 
-  // Whose keys are here.
+  // The rank whose keys are here in this turn.
   int source_of(int turn) const { return (group_.rank() + group_.size() - turn) % group_.size(); }
   int64_t begin_of(int rank, int chunk) const {
     return first_of_[static_cast<size_t>(rank)][static_cast<size_t>(chunk)];
@@ -252,8 +253,8 @@ class RingAttention final : public autograd::Node {
   comm::World& group_;
   const Sizes sizes_;
   AttentionOptions how_;
-  std::vector<std::array<int64_t, 2>> first_of_;  // of each rank's chunks, the first position
-  std::vector<autograd::Draw> draws_;             // of each pair
+  std::vector<std::array<int64_t, 2>> first_of_;  // first position of each rank's chunks
+  std::vector<autograd::Draw> draws_;             // one for each pair of chunks
 };
 
 }  // namespace

@@ -9,11 +9,12 @@
 
 namespace zinc::parallel {
 
-// As nn::attend_to_all(), for the chunks of nn::token_runs(). In each of S turns a rank attends to
-// the keys and values of one rank while the next ones arrive (StreamRole::gather): kernels/
-// attention_merge.h puts the turns together in f32 (f64 for f64); outputs and gradients of a turn
-// are rounded to q's dtype first. Backward passes keys, values and the sums of their gradients in
-// f32 round the ring again; the order of a sum is that of the ranks behind the keys' own.
+// Implements nn::attend_to_all() for the chunks of nn::token_runs(). In each of S turns a rank
+// attends to the keys and values of one rank while the next ones arrive (StreamRole::gather):
+// kernels/ attention_merge.h puts the turns together in f32 (f64 for f64); outputs and gradients of
+// a turn are rounded to q's dtype first. Backward passes keys, values and the sums of their
+// gradients in f32 round the ring again; a sum is added in the order of ranks, from the rank behind
+// the keys' own rank on.
 // `group` and `ranks` must outlive the gradient's history.
 Tensor ring_attention(comm::World& group, const nn::SequenceRanks& ranks, const Tensor& q,
                       const Tensor& k_and_v, const autograd::AttentionOptions& how);

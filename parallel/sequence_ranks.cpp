@@ -31,7 +31,8 @@ void swap(comm::World& group, const Blocks& in, const Blocks& out) {
       .wait_on(compute);
 }
 
-// visit(features of all heads that part `rank` has of a section, where they are in the part).
+// visit(first feature among all heads, first feature in the part, features) for part `rank` of each
+// section.
 template <class Visit>
 void for_each_section(const Sections& sections, int64_t rank, int64_t size, const Visit& visit) {
   int64_t whole = 0, part = 0;

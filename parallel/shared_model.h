@@ -13,7 +13,7 @@ namespace zinc::parallel {
 struct SharedModelOptions {
   int fixed_slices = 0;  // nn::TensorRanks::fix_slices(); 0: the ranks' number decides
   bool tokens = false;   // tensor ranks share tokens between sliced layers too
-  nn::SequenceExchange exchange = nn::SequenceExchange::heads;  // of sequence ranks
+  nn::SequenceExchange exchange = nn::SequenceExchange::heads;  // for sequence ranks
 };
 
 // The model is shared by the world's tensor and sequence ranks, as far as there are any, while this

@@ -11,7 +11,7 @@
 
 namespace zinc::parallel {
 
-// What a tensor looks like that one stage of a model gives to the next.
+// Shape and dtype of a tensor that one stage of a model gives to the next.
 struct StageTensor {
   bool is_there = true;  // false: undefined, and the rest says nothing
   Shape shape{};
@@ -20,20 +20,20 @@ struct StageTensor {
   friend bool operator==(const StageTensor&, const StageTensor&) = default;
 };
 
-// Tensors that look so, not initialised; undefined where there is none.
+// Tensors of these shapes and dtypes, not initialised; undefined where there is none.
 nn::TensorList take_room(std::span<const StageTensor> looks);
 
 class StagePass {
  public:
-  // `in`: what the stage before the segments gave, or nothing for stage 0; those of `about`, which
-  // says the same of each, that have a gradient become leaves. Gives what the last segment gives.
-  // Nothing but the graph is kept: who needs a value keeps it.
+  // `in`: the output of the stage before the segments, or nothing for stage 0. `about` describes
+  // each tensor; tensors with a gradient become leaves. Returns the output of the last segment. The
+  // object keeps only the graph; a caller that needs a value keeps it.
   nn::TensorList forward(nn::Staged& model, std::span<const nn::StageSegment> segments,
                          const nn::Batch& batch, nn::TensorList in,
                          std::span<const StageTensor> about);
-  // `gradients`: of what forward() gave, undefined where there is none. Gives those of `in`,
-  // undefined likewise. Once; nothing is left of the graph. With `splits` gradients of weights are
-  // left for weights().
+  // `gradients`: of the tensors that forward() returned, undefined where there is none. Returns the
+  // gradients of `in`, undefined likewise. Call once; nothing is left of the graph. With `splits`,
+  // gradients of weights are left for weights().
   nn::TensorList backward(nn::TensorList gradients, bool splits = false);
   void weights() { later_.run(); }
 

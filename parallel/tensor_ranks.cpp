@@ -40,7 +40,7 @@ void add_up(comm::World& world, const Tensor& x, const std::function<void()>& me
   });
 }
 
-// all: as many times mine as there are ranks.
+// Gathers `mine` of every rank to `all`, which has as many times the elements as there are ranks.
 void gather_over(comm::World& group, const Tensor& mine, const Tensor& all) {
   if (is_recording(group, mine)) return;
   const StreamRef compute = Context::current().compute();
@@ -120,7 +120,7 @@ class TokensNode final : public autograd::Node {
   std::optional<TokensUnderWay> under_way_;
 };
 
-// Of [..., whole], the columns of this rank.
+// The backward pass takes this rank's columns of [..., whole].
 class JoinNode final : public autograd::Node {
  public:
   explicit JoinNode(const TensorSlice::Piece& mine) : mine_(mine) {}
@@ -235,7 +235,7 @@ class CommTensorRanks final : public nn::TensorRanks {
   Tensor join(const Tensor& part, int64_t whole) override {
     if (group_ == nullptr) return part;
     const int64_t rows = part.view().rows();
-    // The first rank has the most; all send as many.
+    // The first rank has the most columns; all ranks send that many.
     const int64_t most = columns_of(whole, 0).count;
     const Tensor mine = Tensor::zeros(Shape{rows, most}, part.dtype());
     const Tensor all = Tensor::empty(Shape{size(), rows, most}, part.dtype());
@@ -286,7 +286,7 @@ class CommTensorRanks final : public nn::TensorRanks {
   }
 
  private:
-  // As many rows each; visit(piece, make its rows).
+  // Cuts rows into `count` pieces of equal size: visit(piece, function that computes the piece).
   template <class Visit>
   static InRows in_pieces(int64_t count, Visit visit) {
     return [count, visit](const Tensor& y, const std::function<void(int64_t, int64_t)>& make) {
@@ -307,7 +307,7 @@ class CommTensorRanks final : public nn::TensorRanks {
     }
     comm::Communicator& group = group_->communicator();
     const int64_t features = y.dim(-1), most_rows = (rows + pieces - 1) / pieces;
-    // One for all: they travel one after the other.
+    // One workspace for all pieces: they travel one after the other.
     const Tensor workspace = Tensor::empty(
         Shape{group.workspace_bytes(comm::Collective::all_reduce,
                                     most_rows * features * size_of(y.dtype()), y.dtype())},
@@ -383,7 +383,7 @@ class PartOfStore final : public autograd::SavedTensorStore {
   std::unique_ptr<autograd::SavedSlot> save(const Tensor& tensor) override {
     const autograd::NoGrad no_grad;
     const Tensor whole = tensor.is_contiguous() ? tensor : tensor.clone();
-    // The last ranks may have less, or nothing; all keep as many.
+    // The last ranks may have fewer elements, or none; all ranks keep the same number.
     const int64_t most = (whole.numel() + group_.size() - 1) / group_.size();
     const int64_t begin = std::min(group_.rank() * most, whole.numel());
     const int64_t count = std::min(most, whole.numel() - begin);
@@ -445,7 +445,7 @@ void share_tokens(nn::Model& model, bool on) {
 }
 
 Tensor whole_of(comm::World& group, const TensorSlice& slice, const Tensor& here) {
-  // The first rank has the most; all send as many.
+  // The first rank has the most elements; all ranks send that many.
   const int64_t most = slice.at(0).shape().numel();
   const Tensor mine = Tensor::zeros(Shape{most}, here.dtype());
   const Tensor all = Tensor::empty(Shape{group.size(), most}, here.dtype());

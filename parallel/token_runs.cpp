@@ -21,7 +21,7 @@ void for_each_run(const std::vector<Runs>& runs, const Blocks& blocks, const Vie
   }
 }
 
-// Whether run i of all ranks comes before run i + 1 of the first.
+// Whether the runs cover the sequence in the order run 0 of all ranks, run 1 of all ranks, ...
 bool follow_each_other(const std::vector<Runs>& runs) {
   int64_t at = 0;
   for (size_t i = 0; i < runs.front().size(); ++i) {
@@ -127,7 +127,7 @@ TokenSums::TokenSums(comm::World& group, const Tensor& x, std::vector<Runs> runs
   const Shape shape{x.dim(0), x.dim(1) / group.size(), x.dim(2)};
   if (!pieces_.are_in_place) blocks_ = Blocks::empty(group.size(), shape, x.dtype());
   comm::Communicator& communicator = group.communicator();
-  // One for all: they are summed one after the other.
+  // One workspace for all pieces: they are summed one after the other.
   workspace_ = Tensor::empty(
       Shape{communicator.workspace_bytes(comm::Collective::reduce_scatter,
                                          x.view().bytes() / pieces_.count, x.dtype())},

@@ -25,50 +25,51 @@ struct Blocks {
   }
   View of(int64_t rank) const { return all.view().narrow(0, rank, 1).reshape(shape); }
 
-  Shape shape;  // of a block
+  Shape shape;  // shape of a block
   Tensor all;
 };
 
 // One event of the trace, of kind exchange, for a collective of `group` that is issued to `stream`
-// while the span lives. `bytes`: of the whole that the ranks bring together, share out or sum up;
-// this rank sends all but its own part of it, to sum up on all ranks twice that.
+// while the span lives. `bytes`: of the whole tensor that the ranks gather, scatter or sum. This
+// rank sends all but its own part of the bytes, and twice that for a sum on all ranks.
 TraceSpan exchange_span(comm::World& group, std::string_view name, StreamRef stream, int64_t bytes);
 
 void copy(const ConstView& from, const View& to);  // on the compute stream
 
-// Where collectives go on beside the compute stream, behind what that was given so far; the compute
-// stream itself where a thread of the CPU would take a core from it (two ranks on two cores lost 1
-// to 2 % of a step).
+// The stream for collectives that run beside the compute stream; it first waits for the work that
+// the compute stream has so far. On a CPU it is the compute stream itself, since another thread
+// would take a core from it (two ranks on two cores lost 1 to 2 % of a step).
 StreamRef stream_beside_compute();
-// Issues `collective`, if `runs`, then `meanwhile`, and lets the compute stream wait for the first:
-// what both work on must stay until this returns. With a `meanwhile` the collective goes
-// to stream_beside_compute().
+// Issues `collective`, if `runs`, then `meanwhile`, and makes the compute stream wait for the
+// collective. Memory that both use must stay until this returns. With a `meanwhile` the collective
+// goes to stream_beside_compute().
 void beside(bool runs, const std::function<void()>& meanwhile,
             const std::function<comm::Work(StreamRef)>& collective);
 
-// The least bytes, over all ranks, of a sequence that travels by itself: 16 MiB on a GPU, where by
-// plan shorter ones cost more in messages than the copies of TokenPieces. 0, all travel at once: on
-// a CPU.
+// The least bytes, over all ranks, of a sequence that travels by itself. On a GPU 16 MiB: by the
+// planner's estimate, shorter sequences cost more in messages than the copies of TokenPieces. On a
+// CPU 0: all sequences travel at once.
 int64_t least_sequence_on(const comm::World& group);
 
-// How tokens travel. Of one sequence, the runs that follow each other over the ranks are a piece:
-// it goes straight to its place, and can be used while the others are under way. Of several
-// sequences, each is a piece if every rank has one run of it and it has least_bytes bytes.
-// Otherwise all are one piece, between two copies.
+// The pieces in which tokens travel. With one sequence, the runs that follow each other over the
+// ranks form a piece: it travels without a copy, and can be used while other pieces are under way.
+// With several sequences, each sequence is a piece if every rank has one run of it and it has
+// least_bytes bytes. Otherwise all tokens are one piece, between two copies.
 struct TokenPieces {
   // x: [B, T, W], all tokens. least_bytes 0: one piece.
   TokenPieces(const std::vector<Runs>& runs, const Shape& x, DType dtype, int64_t least_bytes);
-  // Where they go: several of them, and one that is_beside, on stream_beside_compute().
+  // The stream of the pieces' collectives: stream_beside_compute() for several pieces, and for one
+  // piece with `is_beside`.
   StreamRef stream(bool is_beside) const;
   int64_t count;
   bool are_in_place;  // no copies
 };
 
-// x: [B, t, W], the tokens `runs[rank]` of this rank, one run after the other. Gives those of all
-// ranks, in their order: [B, T, W].
+// x: [B, t, W], the tokens `runs[rank]` of this rank, one run after the other. Gives the tokens of
+// all ranks, in their order: [B, T, W].
 class TokensUnderWay {
  public:
-  // is_beside: on stream_beside_compute(), where several pieces go anyway.
+  // is_beside: on stream_beside_compute(), where several pieces are in any case.
   TokensUnderWay(comm::World& group, const Tensor& x, std::vector<Runs> runs, int64_t least_bytes,
                  bool is_beside);
   int64_t num_pieces() const { return pieces_.count; }
@@ -83,18 +84,19 @@ class TokensUnderWay {
   Tensor mine_;
   Blocks blocks_;
   Tensor whole_;
-  std::vector<comm::Work> works_;  // of pieces; empty where nothing travels
+  std::vector<comm::Work> works_;  // one for each piece; empty where nothing travels
 };
 Tensor all_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs,
                   int64_t least_bytes);
 
-// x: [B, T, W], of which each rank has a part of every element. Gives the sum over ranks of this
-// rank's tokens, [B, t, W], in f32 over a fixed tree. x must stay until finish().
+// x: [B, T, W], this rank's terms of a sum over ranks. Gives the sum for this rank's tokens, [B, t,
+// W], in f32 over a fixed tree. x must stay until finish().
 class TokenSums {
  public:
   TokenSums(comm::World& group, const Tensor& x, std::vector<Runs> runs, int64_t least_bytes);
   int64_t num_pieces() const { return pieces_.count; }
-  // Of a piece that is in x now. Pieces in ascending order. is_beside: as above.
+  // Starts the sum of a piece that is in x now. Call for pieces in ascending order. is_beside: as
+  // above.
   void start(int64_t piece, bool is_beside);
   Tensor finish();
 
@@ -108,10 +110,9 @@ class TokenSums {
   Tensor y_;
   comm::Work work_;  // the last one
 };
-// `meanwhile` issues what does not need it.
+// `meanwhile` issues work that does not need the sum.
 Tensor sum_of_tokens(comm::World& group, const Tensor& x, const std::vector<Runs>& runs,
                      int64_t least_bytes, const std::function<void()>& meanwhile = {});
-// All of them only allocate where x is on another device than the group's, as when a step is
-// recorded.
+// On another device than the group's, as when a step is recorded, all of these only allocate.
 
 }  // namespace zinc::parallel

@@ -45,7 +45,8 @@ class VerticalPasses {
 
   // All segments but the last.
   void forward(const Enter& enter);
-  // What surrounds the forward pass of micro-batch i through the last segment, which is `work`.
+  // A function that is called around the forward pass of micro-batch i through the last segment; it
+  // must call `work`, which is that pass.
   using Around = std::function<void(int64_t i, const std::function<void()>& work)>;
   // After forward(), once. `ahead_of_last`: called when all losses() are there, before the last
   // micro-batch goes back.
@@ -57,7 +58,7 @@ class VerticalPasses {
  private:
   struct Pass {
     SideBySide of;
-    nn::TensorList x;  // what the last segment gave
+    nn::TensorList x;  // the output of the last segment that ran
     RandomState::Snapshot random;
     std::vector<int64_t> marks;  // by segment: autograd::last_recorded() before it
   };

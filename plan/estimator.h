@@ -13,7 +13,7 @@ namespace zinc::plan {
 
 struct ParameterCounts {
   int64_t num_parameters = 0;  // shared ones once
-  int64_t largest_layer = 0;   // most parameters that one module holds itself
+  int64_t largest_layer = 0;   // most parameters of a single module, without its members
 };
 ParameterCounts count_parameters(const hub::ModelConfigFile& model);
 

@@ -47,7 +47,7 @@ class Filling {
   MemoryFill run();
 
  private:
-  using Values = std::vector<int64_t>;  // of the knobs
+  using Values = std::vector<int64_t>;  // values of the knobs
   struct Bytes {
     int64_t device = 0;
     bool fit = false;
@@ -167,7 +167,7 @@ const Filling::Bytes& Filling::bytes_of(const Values& values) {
   return known_.emplace(values, bytes).first->second;
 }
 
-// What takes least memory and fits. Longer segments of recomputation are a last resort.
+// The values that take least memory and fit. Longer segments of recomputation are a last resort.
 Filling::Values Filling::least() {
   Values values(knobs_.size(), 0);
   const int64_t lowest = knobs_.front().least;

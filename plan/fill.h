@@ -1,18 +1,18 @@
 // plan/fill.h: keys that are "auto" because their values follow from the device's memory.
 //
 // Note [Filled memory]
-// Four keys say what memory of the device is spent on time:
+// Four keys trade memory of the device for time:
 //
 //   activation_checkpointing.number_checkpoints     which blocks are not computed twice
 //   zero_optimization.offload_optimizer.ratio       which share of the states stays on the device
 //   zinc.resident_memory                            weights that stay gathered through a step
 //   zero_optimization.stage3_max_live_parameters    and within a micro-batch
 //
-// An "auto" becomes the most that fits, by plans (plan/plan.h): so what a run reserves,
-// segments of its allocators included, stays within the limit. One key is filled after the other,
-// in the order above; where step times can be modelled, in that order of the open keys with which
-// the step is shortest. The result is plain numbers, which all ranks share; no bit of a result
-// depends on them.
+// An "auto" becomes the most that fits, by plans (plan/plan.h): so the bytes that a run reserves,
+// segments of its allocators included, stay within the limit. One key is filled after the other, in
+// the order above; where step times can be modelled, in that order of the open keys with which the
+// step is shortest. The result is plain numbers, which all ranks share; no bit of a result depends
+// on them.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +32,10 @@ inline constexpr const char* kRatioKey = "zero_optimization.offload_optimizer.ra
 inline constexpr const char* kResidentKey = "zinc.resident_memory";
 inline constexpr const char* kMaxLiveKey = "zero_optimization.stage3_max_live_parameters";
 
-// What a rank may reserve: the smallest of all ranks, > 0.
+// The bytes that a rank may reserve: the smallest limit of all ranks, > 0.
 struct FillLimit {
   int64_t device = 0;
-  bool one_pool = false;  // of device and host memory together
+  bool one_pool = false;  // the limit is for device and host memory together
 };
 
 struct MemoryFill {
@@ -50,7 +50,7 @@ struct MemoryFill {
 MemoryFill fill_memory(const hub::ModelConfigFile& model, const train::Config& config,
                        const PlanOptions& options, const FillLimit& limit);
 
-// What fill_memory() may have changed, as numbers that one rank sends to another.
+// The values that fill_memory() may have changed, as numbers that one rank sends to another.
 std::vector<double> filled_values(const train::Config& config);
 void take_filled_values(std::span<const double> values, train::Config& config);
 

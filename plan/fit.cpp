@@ -62,7 +62,7 @@
 namespace zinc::plan {
 namespace {
 
-constexpr int64_t kPlannedBatches = 4;  // of a step with more
+constexpr int64_t kPlannedBatches = 4;  // micro-batches that are planned of a step with more
 constexpr double kUntimed = 1e30;       // a score in seconds that no time has
 constexpr int kRound = 4;               // candidates that are planned side by side
 constexpr int64_t kHopeless = 2;        // times the limit: a plan that takes more ends there
@@ -70,23 +70,23 @@ constexpr int64_t kMostLimit = int64_t{1} << 60;
 constexpr int64_t kBeyondPipe = 2;  // micro-batches beside those of a pipeline's ranks
 constexpr int kFillSteps = 4;       // halvings between two levels
 constexpr int kMostNearest = 32;    // candidates with which a search for the smallest begins
-// Of an element, more than any device's update takes.
+// Bytes per element, more than any device's update moves.
 constexpr double kUpdateBytes = 64.0;
 
-// Swap space is handed out of what is reserved once: the two are one.
+// Swap space is handed out from space that is reserved once, so the two are one.
 int64_t reserved_of(const MemoryReport& peaks, Tier tier) {
   return std::max(peaks.reserved[static_cast<size_t>(tier)].peak, peaks.at(tier).peak);
 }
 
 struct Outcome {
   std::string problem;  // why a run refuses it; empty: it was planned
-  Plan plan;            // of at most kPlannedBatches micro-batches
+  Plan plan;            // with at most kPlannedBatches micro-batches
   files::json::Value file;
   std::array<int64_t, kNumTiers> reserved{};
   bool fits = false;
   std::optional<StepTime> time;
   FitScore score{};
-  bool has_all_ranks = true;  // of a pipeline
+  bool has_all_ranks = true;  // ranks of a pipeline
   // False: more than `reserved`, which is more than it may be.
   bool is_whole() const { return !problem.empty() || plan.fullest.is_whole; }
 };
@@ -112,7 +112,8 @@ Figures figures_of(const RankPlan& rank) {
   return figures_of(step);
 }
 
-// Of a step with `further` micro-batches more than `four`, which has one more than `three`.
+// The figures of a step with `further` micro-batches more than `four`, which has one more than
+// `three`.
 Figures extend(const Figures& three, const Figures& four, int64_t further) {
   const auto more = static_cast<double>(further);
   const auto grow = [&](double a, double b) { return b + more * (b - a); };
@@ -140,7 +141,7 @@ Figures extend(const Figures& three, const Figures& four, int64_t further) {
   return all;
 }
 
-// What a saving may take bytes from, on the device.
+// The labels that a saving may take bytes from, on the device.
 std::vector<Label> labels_of(Saving saving) {
   switch (saving) {
     case Saving::recompute:
@@ -171,10 +172,10 @@ class Search {
   }
 
   FitResult run();
-  // What is asked of a plan: to the end; or where it does not fit, the time of its step; or no more
-  // than that it does not fit; or that without a score.
+  // How far a plan runs: to the end; if it does not fit, until the time of its step is known; until
+  // it is known not to fit; or the same without a score.
   enum class Extent : uint8_t { whole, until_timed, until_full, bytes_until_full };
-  // Of a pipeline for `pipe_ranks` alone; empty: all.
+  // The plan of a candidate; in a pipeline only of the ranks `pipe_ranks` (empty: all).
   Outcome plan(const files::json::Value& file, Extent extent = Extent::whole,
                const std::vector<int>& pipe_ranks = {}) const;
   const FitSpace& space() const { return space_; }
@@ -191,7 +192,7 @@ class Search {
   };
   struct TooLarge {
     FitCandidate candidate;
-    std::array<int64_t, kNumLabels> at_peak;  // of the device
+    std::array<int64_t, kNumLabels> at_peak;  // on the device
   };
   static FitSpaceOptions space_options(const FitRequest& request) {
     FitSpaceOptions options = request.space;
@@ -250,7 +251,7 @@ class Search {
   int64_t num_found_ = 0;
   int64_t num_planned_ = 0;
   bool is_complete_ = true;
-  std::optional<FitScore> left_;  // the smallest bound of those that were not looked at
+  std::optional<FitScore> left_;  // the smallest bound of the candidates that were not looked at
 };
 
 bool Search::is_within(const MemoryReport& peaks) const {
@@ -262,9 +263,9 @@ bool Search::is_within(const MemoryReport& peaks) const {
          reserved_of(peaks, Tier::nvme) <= limits.at(Tier::nvme);
 }
 
-// With the update of states in host memory by the one that is faster, where the file leaves it
-// open; `config` says which afterwards. The host's way takes no room on the device: where that does
-// not fit, neither does the other.
+// Plans with the faster update of states in host memory, if the file leaves the choice open;
+// `config` has the choice afterwards. The update on the host takes no memory on the device: if that
+// plan does not fit, neither does the other.
 Plan Search::plan_either_way(train::Config& config, const PlanOptions& options) const {
   const bool is_open = leaves_offload_step_open(config.engine);
   if (is_open) config.engine.offload_step = zero::OffloadStep::host;
@@ -294,7 +295,7 @@ int64_t enough_of(const train::Config& config) {
   return pipe > 1 ? pipe + kBeyondPipe : kPlannedBatches;
 }
 
-// Of the whole step of which `plan` has as many micro-batches as `config`.
+// The figures of the whole step, from a plan with as many micro-batches as `config`.
 Figures Search::extended(const Plan& plan, train::Config config, int64_t steps) const {
   int64_t& planned = config.engine.batch.accumulation;
   const int64_t more_at_once = config.engine.pipeline.interleave > 1 ? config.mesh.pipe : 1;
@@ -380,7 +381,7 @@ Outcome Search::plan(const files::json::Value& file, Extent extent,
   } catch (const InvalidArgument& error) {
     result.problem = error.what();
   }
-  // Who updates states in host memory is a part of the answer.
+  // The place of the update of states in host memory is a part of the answer.
   if (result.problem.empty() && result.plan.offload_choice) {
     result.file =
         with_key(file, "zinc.offload_step", zero::name_of(result.plan.offload_choice->step));
@@ -388,12 +389,13 @@ Outcome Search::plan(const files::json::Value& file, Extent extent,
   return result;
 }
 
-// Where the candidate does not fit, its plan still has the time of the whole step.
+// True if the plan of a candidate that does not fit still has the time of the whole step.
 bool has_whole_time(const FitCandidate& c) {
   return c.accumulation <= kPlannedBatches || c.order.vertical;
 }
 
-// Side by side, in an order that no number of threads changes.
+// Plans the candidates side by side. The number of threads does not change the order of the
+// results.
 void Search::plan_all(const std::vector<FitCandidate>& candidates, Extent extent) {
   std::vector<FitCandidate> open;
   for (const FitCandidate& candidate : candidates) {
@@ -465,7 +467,7 @@ bool Search::saves_less(const FitCandidate& c, const FitCandidate& large) const 
                      large.micro_batch <= c.micro_batch &&
                      (large.accumulation > 1) == (c.accumulation > 1) && large.stage >= c.stage;
   if (!alike) return false;
-  // Shards and what is gathered of them may be more than whole weights.
+  // Shards and the groups gathered from them may be more than whole weights.
   const bool has_shards = large.stage == kLastStage && large.at(Saving::weights) == 0;
   if (has_shards && c.stage < kLastStage) return false;
   const int mine = c.at(Saving::recompute);
@@ -521,7 +523,7 @@ FitScore Search::bound_of(const Node& node) {
   return seconds > node.bound[0] ? FitScore{seconds} : node.bound;
 }
 
-// What a candidate with one saving more than one of this score has at least.
+// The least score of a candidate that has one saving more than a candidate of this score.
 FitScore Search::after(const FitScore& score, const FitCandidate& from,
                        const FitCandidate& to) const {
   if (!is_timed_ || score[0] >= kUntimed) return is_timed_ ? FitScore{} : score;
@@ -554,8 +556,8 @@ void Search::push_orders(const Node& node, const Outcome& found) {
   }
 }
 
-// What saves most among all that have the node's root and recomputation, where nobody asked for it
-// yet: if that does not fit, none of them is planned.
+// The candidate that saves most among all that have the node's root and recomputation, unless it
+// was asked for before: if it does not fit, none of them is planned.
 std::optional<FitCandidate> Search::corner_of(const Node& node) {
   if (node.depth == 0) return std::nullopt;
   const FitCandidate& c = node.candidate;
@@ -572,7 +574,7 @@ std::optional<FitCandidate> Search::corner_of(const Node& node) {
   return corner;
 }
 
-// Without those that save more than another one of their root and are no faster.
+// Adds an answer. Drops answers that save more than another one of their root and are no faster.
 void Search::add_answer(const FitCandidate& candidate) {
   answers_.emplace_back(outcome(candidate).score, candidate);
   std::ranges::sort(answers_);
@@ -598,7 +600,7 @@ void Search::expand() {
       Node node = queue_.top();
       queue_.pop();
       const FitScore bound = bound_of(node);
-      if (bound > node.bound) {  // what was learned since
+      if (bound > node.bound) {  // the bound has grown since the node was queued
         node.bound = bound;
         queue_.push(node);
         continue;
@@ -695,7 +697,7 @@ void Search::fill_up(size_t answer) {
   }
 }
 
-// What the model cannot be shared by is no candidate.
+// Pushes the roots, without meshes whose ranks cannot share the model.
 void Search::push_roots() {
   std::set<std::pair<int, int>> known;
   std::string problem;
@@ -716,8 +718,8 @@ void Search::push_roots() {
   }
 }
 
-// What is reserved varies with the order of sizes: that of a pipeline may grow in any of its
-// micro-batches, so an answer is what all of them take.
+// Reserved bytes vary with the order of sizes, and in a pipeline they may grow in any micro-batch.
+// So an answer's bytes come from a plan of all its micro-batches.
 void Search::reserve_for_all_micro_batches(Outcome& found) const {
   train::Config config = space_.config_of(found.file);
   config.device_memory_limit.reset();
@@ -735,7 +737,7 @@ void Search::reserve_for_all_micro_batches(Outcome& found) const {
   }
 }
 
-// All ranks of the pipelines.
+// Plans the answers on all ranks of their pipelines.
 void Search::plan_answers_whole() {
   std::vector<FitCandidate> candidates;
   for (const auto& [score, candidate] : answers_) candidates.push_back(candidate);
@@ -819,7 +821,7 @@ FittedConfig Search::describe_answer(const FitCandidate& candidate) {
   return answer;
 }
 
-// Each saving of the answer, and what it would be without it.
+// Each saving of the answer, and the answer without it.
 std::vector<std::string> Search::reasons(const FitCandidate& candidate) {
   std::vector<std::pair<std::string, FitCandidate>> without;
   for (int s = 0; s < kNumSavings; ++s) {
@@ -891,7 +893,8 @@ double Search::overshoot(const Outcome& found) const {
   return worst;
 }
 
-// What saves most, for the smallest micro-batch and for steps of one, which keep no sums.
+// The candidates that save most, for the smallest micro-batch and for steps with one micro-batch,
+// which keep no sums.
 std::vector<FitCandidate> Search::smallest() {
   const std::vector<FitCandidate>& roots = space_.roots();
   const int64_t micro_batch =
@@ -1098,7 +1101,7 @@ KeyCosts explain_key(const FitRequest& request, const FittedConfig& answer, std:
                       share / number);
     }
     if (row.problem.empty()) {
-      // What the file says the same by.
+      // The key's value, unless the file has it already.
       if (!row.is_own) file = with_key(file, key.path, value);
       Outcome found = search.plan(file);
       if (!found.problem.empty()) found = without_some(search, answer, key, value, found, row);

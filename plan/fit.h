@@ -1,15 +1,15 @@
 // plan/fit.h: the configuration that fits: a search by exact memory and modelled time.
 //
-// Every answer was planned (plan/plan.h): its bytes are those that a run takes. What is not
-// planned is left out for a reason, by Note [Bounds of the search] in fit.cpp: candidates that
-// cannot fit, that a fitting one with less saving beats, or that cannot be faster than the answers.
-// Where the number of plans ends the search before that, the result says so and by how much a
-// candidate that was not looked at might be faster.
+// Every answer was planned (plan/plan.h): its bytes are those that a run takes. Candidates are left
+// out for the reasons of Note [Bounds of the search] in fit.cpp: they cannot fit, a fitting
+// candidate with less saving is better, or they cannot be faster than the answers. If the number of
+// plans ends the search early, the result says so, and by how much an unplanned candidate might be
+// faster.
 //
 // A step with more than four micro-batches is planned with four: the middle ones repeat, so memory
-// is the same, and time grows by what one of those in the middle adds (RankPlan::shorter,
-// tests/plan/fit_test.cpp). Vertical steps are planned whole. The plan of a candidate that does
-// not fit ends as soon as that is known.
+// is the same, and time grows by the time of a middle one (RankPlan::shorter,
+// tests/plan/fit_test.cpp). Vertical steps are planned whole. The plan of a candidate that does not
+// fit ends as soon as that is known.
 #pragma once
 
 #include <array>
@@ -31,10 +31,10 @@ struct FitLimits {
   int64_t device = 0;             // > 0
   std::optional<int64_t> host{};  // absent: no offload to host memory; see `one_pool`
   std::optional<int64_t> nvme{};  // absent: no offload to NVMe
-  // The limit of the device is one of device and host memory together: of a CPU rank whose host
-  // memory has no limit of its own.
+  // The device's limit is for device and host memory together: for a CPU rank whose host memory has
+  // no limit.
   bool one_pool = false;
-  int64_t at(Tier tier) const;  // the largest integer where there is none
+  int64_t at(Tier tier) const;  // the largest integer if there is no limit
 };
 
 struct FitRequest {
@@ -47,12 +47,12 @@ struct FitRequest {
   FitSpaceOptions space;
   int num_answers = 5;
   int max_plans = 400;  // candidates that are planned at most, apart from filling memory up
-  int threads = 1;      // that plan side by side; the result does not depend on them
+  int threads = 1;  // threads that plan side by side; the result does not depend on their number
 };
 
-// What a candidate takes and lasts. Less is better, in lexicographic order: seconds of a step;
-// where there is no hardware file, bytes of the disk, whether it recomputes, bytes from and to host
-// memory, bytes between ranks, micro-batches.
+// The score of a candidate; less is better. It is the seconds of a step. Without a hardware file,
+// these numbers in lexicographic order: bytes of the disk, whether it recomputes, bytes from and to
+// host memory, bytes between ranks, micro-batches.
 using FitScore = std::array<double, 5>;
 
 struct FittedConfig {
@@ -62,15 +62,15 @@ struct FittedConfig {
   FitScore score{};
   std::array<int64_t, kNumTiers> reserved{};  // of a rank
   std::optional<StepTime> time;               // of a step with all its micro-batches
-  std::string no_time;                        // why there is none although there is hardware
+  std::string no_time;  // the reason why there is no time although there is hardware
   // Share of the rate of products at which a rank computes nn::Model::flops_per_token.
   double mfu = 0.0;
   int64_t tokens_per_step = 0;   // of all ranks
   std::string binds;             // "device 97.1 %": the tier that is fullest
-  std::vector<std::string> why;  // of the first answer: what each saving is there for
+  std::vector<std::string> why;  // for the first answer: the purpose of each saving
 };
 
-// Where nothing fits: what came nearest.
+// The nearest candidate, where no candidate fits.
 struct FitShortfall {
   std::string words;
   std::array<int64_t, kNumTiers> reserved{};
@@ -95,8 +95,8 @@ struct FitResult {
 // Throws ConfigError as FitSpace does, and for limits that are not positive.
 FitResult fit(const FitRequest& request);
 
-// What one key costs: the first answer with every other value that the key may have next to its
-// own.
+// The costs of one key: the first answer with every other value that the key may have, next to the
+// answer's value.
 struct KeyCost {
   std::string value;    // JSON
   bool is_own = false;  // the answer's value

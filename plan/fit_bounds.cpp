@@ -35,10 +35,10 @@
 namespace zinc::plan {
 namespace {
 
-constexpr double kSurely = 0.98;  // of a pass: stages write gradients in other ways
+constexpr double kSurely = 0.98;  // of a pass: stages write gradients in different ways
 constexpr double kForward = 0.2;  // of a pass, whose backward may compute forward again
 
-// The same model with so many blocks; nullopt: its family has no one number of them.
+// The same model with `blocks` blocks; nullopt: its family has no single number of blocks.
 std::optional<hub::ModelConfigFile> with_blocks(const hub::ModelConfigFile& model, int64_t blocks) {
   const hub::Family& family = model.config.family();
   files::json::Object object;
@@ -92,7 +92,8 @@ FitBounds::FitBounds(const hub::ModelConfigFile& model, const FitSpace& space,
                      const PlanOptions& options, int threads)
     : model_(model), space_(space), options_(options), threads_(threads) {}
 
-// On the ranks of one model without a pipeline and alone: nothing is sharded.
+// Plans on the tensor and sequence ranks of one model, without pipeline and ZeRO ranks: nothing is
+// sharded.
 Plan FitBounds::plan_of(const FitCandidate& c, int64_t blocks) const {
   train::Config config = space_.config_of(c);
   zero::EngineConfig& engine = config.engine;
@@ -242,7 +243,8 @@ double FitBounds::share_in_order(const FitCandidate& c, const FitCandidate& othe
   return kSurely * seconds(other) / seconds(c);
 }
 
-// Of so many elements that ranks with the same part of the model pass around, each of `size` bytes.
+// Seconds in which ranks with the same part of the model pass around `numel` elements of `size`
+// bytes.
 double FitBounds::network_seconds(const FitCandidate& c, double numel, double size) const {
   const int shards = options_.world / c.mesh().ranks_per_model();
   if (shards == 1) return 0.0;
@@ -256,7 +258,7 @@ double FitBounds::network_seconds(const FitCandidate& c, double numel, double si
   return std::min(speed.seconds("reduce_scatter", cost, 1), speed.seconds("all_gather", cost, 1));
 }
 
-// Of the slowest rank, for a micro-batch.
+// Seconds of the slowest rank for a micro-batch.
 double FitBounds::slowest_pass(const FitCandidate& c, const Slice& slice) const {
   if (slice.seconds.each == 0.0) return slice.seconds.rest / c.pipe;
   const std::vector<int64_t> blocks = blocks_by_rank(c, slice);

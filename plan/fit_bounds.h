@@ -1,10 +1,10 @@
-// plan/fit_bounds.h: what a candidate of plan/fit.h takes and lasts at least, from
+// plan/fit_bounds.h: lower bounds of the bytes and the time of a candidate of plan/fit.h, from
 // plans of the same model with few blocks.
 //
-// Blocks of a model are alike: what one more of them adds to a plan, each other one adds too. So
-// two plans of a few blocks, for one micro-batch size, kind of recomputation and number of tensor
-// and sequence ranks, say what any number of blocks takes, also those of one rank of a pipeline.
-// Note [Floors] in fit_bounds.cpp has the formulas.
+// Blocks of a model are alike: each further block adds the same to a plan. So two plans of a few
+// blocks, for one micro-batch size, kind of recomputation and number of tensor and sequence ranks,
+// give the bytes and times of any number of blocks, also for one rank of a pipeline. Note [Floors]
+// in fit_bounds.cpp has the formulas.
 #pragma once
 
 #include <cstdint>
@@ -30,29 +30,30 @@ class FitBounds {
   FitBounds(const hub::ModelConfigFile& model, const FitSpace& space, const PlanOptions& options,
             int threads);
 
-  // Why the model cannot be shared by so many ranks; empty: it can.
+  // The reason why the candidate's ranks cannot share the model; empty: they can.
   const std::string& problem_of(const FitCandidate& candidate);
-  // From FLOP alone: of all micro-batches, with at most one pair of plans for each kind of
-  // recomputation and number of tensor and sequence ranks.
+  // A lower bound from FLOP alone, for all micro-batches. It takes at most one pair of plans for
+  // each kind of recomputation and number of tensor and sequence ranks.
   double least_seconds(const FitCandidate& candidate);
-  // Of a candidate that is not between two levels; the seconds are those of the best of its
-  // pipeline's orders, where it has the first of them.
+  // The floor of a candidate that is not between two levels. Where the candidate has the first of
+  // its pipeline's orders, the seconds are those of the best order.
   Floor floor_of(const FitCandidate& candidate);
-  // What `other`, the same in another order of its pipeline, lasts at least as a share of this one.
+  // The least time of `other`, which is the candidate in another order of its pipeline, as a share
+  // of the candidate's.
   double share_in_order(const FitCandidate& candidate, const FitCandidate& other);
   // Ranks of the candidate's pipeline that take most or work longest, as far as floors tell: the
   // first, the second, the last and the one with most blocks.
   std::vector<int> telling_ranks(const FitCandidate& candidate);
 
  private:
-  // What each further block adds, and all else.
+  // A quantity that is linear in the number of blocks.
   struct Linear {
     double each = 0.0, rest = 0.0;
     double at(double blocks) const { return each * blocks + rest; }
   };
   struct Slice {
     std::string problem;
-    Linear seconds, flops;  // of a micro-batch
+    Linear seconds, flops;  // for a micro-batch
     Linear weights, states, gradients, activations;
   };
   using Kind = std::tuple<int, int, int64_t, int>;  // tensor, sequence, micro-batch, recomputation
@@ -74,10 +75,10 @@ class FitBounds {
   double seconds_per_flop_ = 0.0;  // seconds of a FLOP at the highest rate that a kernel may have
   std::map<Kind, Slice> slices_;
   std::map<FitCandidate, Floor> floors_;
-  std::map<std::tuple<int, int, int>, Kind> first_;  // of each tensor, sequence, recomputation
+  std::map<std::tuple<int, int, int>, Kind> first_;  // for each tensor, sequence, recomputation
 };
 
-// Of a rank's kernels of this kind; `options` has hardware.
+// Seconds per FLOP of a rank's kernels of this kind; `options` has hardware.
 double seconds_per_flop(const PlanOptions& options, WorkKind kind, DType dtype);
 
 }  // namespace zinc::plan

@@ -122,7 +122,7 @@ FitSpace::FitSpace(const hub::ModelConfigFile& model, FitSpaceOptions options)
   check_some_candidate();
 }
 
-// Under the names that count.
+// Reads the keys that the file fixes, under their present names.
 void FitSpace::read_fixed(std::string_view block, const files::json::Object& object) {
   for (const files::json::Member& member : object) {
     std::string path = joined(block, member.key);
@@ -154,7 +154,7 @@ bool FitSpace::allows(std::string_view path, const files::json::Value& value) co
   return value.is_null() ? is_off(*given) : *given == value;
 }
 
-// 1 where the file leaves it open.
+// The extent of an axis that the file fixes; 1 if the file leaves it open.
 int64_t FitSpace::fixed_extent(const char* path) const {
   const files::json::Value* given = fixed(path);
   if (given == nullptr || !given->is_integer()) return 1;
@@ -181,7 +181,7 @@ int64_t FitSpace::settle_global_batch() const {
   const int64_t total = given(kGlobalBatch);
   const int64_t micro = given(kMicroBatch);
   const int64_t steps = given(kAccumulation);
-  // Those that see different batches, where the file says how many.
+  // The ranks that see the same batches, if the file fixes them.
   const int64_t together = fixed_extent(kTensor) * fixed_extent(kSequence) * fixed_extent(kPipe);
   const bool is_open = options_.meshes && (fixed(kTensor) == nullptr ||
                                            fixed(kSequence) == nullptr || fixed(kPipe) == nullptr);
@@ -236,7 +236,7 @@ void FitSpace::add_levels(Saving saving, std::vector<Level> levels) {
         std::ranges::none_of(kept, [&](const Level& other) { return other.keys == level.keys; });
     if (is_new) kept.push_back(std::move(level));
   }
-  if (kept.empty()) kept.push_back({});  // as the file has it
+  if (kept.empty()) kept.push_back({});  // the file's own values
 }
 
 void FitSpace::make_levels(int64_t num_blocks) {
@@ -341,7 +341,7 @@ void FitSpace::make_levels(int64_t num_blocks) {
                       tile(64, int64_t{1} << 22))});
 }
 
-// Extents that divide the world, from 1; or what the file says.
+// The extents that divide the world, from 1; or the file's own.
 std::vector<comm::Mesh> FitSpace::make_meshes() const {
   const auto extents = [&](const char* path, int most) {
     std::vector<int> found;
@@ -407,7 +407,8 @@ void FitSpace::make_roots(const comm::Mesh& mesh) {
   }
 }
 
-// GPipe's order keeps more than 1F1B's and waits as long: the file's alone.
+// The orders of a mesh. GPipe's order keeps more than 1F1B's and waits as long: it counts only if
+// the file has it.
 std::vector<FitOrder> FitSpace::orders_of(int pipe, int64_t micro_batches) const {
   using parallel::PipelineSchedule;
   std::vector<FitOrder> orders;
@@ -450,8 +451,8 @@ std::vector<FitCandidate> FitSpace::in_other_orders(const FitCandidate& c) const
   return found;
 }
 
-// The error is that of the file as it was written, for the sake of its lines, where that is wrong
-// by itself.
+// If the file itself is wrong, the error is that of the file as it was written, so that its lines
+// are right.
 void FitSpace::check_some_candidate() const {
   std::string problem = str("no stage, order and micro-batch agree with ", options_.config_name);
   for (const FitCandidate& root : roots_) {
@@ -519,7 +520,7 @@ void FitSpace::refuse(int tensor, int sequence) {
   });
 }
 
-// What is valid depends on the stage, on whether there is a pipeline, and on its order.
+// The valid candidates depend on the stage, on whether there is a pipeline, and on its order.
 int64_t FitSpace::size() const {
   int64_t count = 0;
   std::map<std::tuple<int, bool, bool>, int64_t> known;

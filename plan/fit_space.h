@@ -37,20 +37,20 @@ namespace zinc::plan {
 //            (reduce_bucket_size, allgather_bucket_size, overlap_comm, sub_group_size)
 enum class Saving : uint8_t { recompute, inputs, states, weights, residency, buffers };
 inline constexpr int kNumSavings = 6;
-inline constexpr int kLastStage = 3;      // of ZeRO
+inline constexpr int kLastStage = 3;      // ZeRO stage
 std::string_view name_of(Saving saving);  // "recompute", ...
 
 // In which order the passes of a step's micro-batches are made.
 struct FitOrder {
   bool vertical = false;  // zinc.schedule
-  // Of a pipeline (zinc.pipeline_schedule, zinc.pipeline_interleave).
+  // For a pipeline (zinc.pipeline_schedule, zinc.pipeline_interleave).
   parallel::PipelineSchedule schedule = parallel::PipelineSchedule::one_forward_one_backward;
   int parts = 1;
   friend auto operator<=>(const FitOrder&, const FitOrder&) = default;
 };
 
 struct FitCandidate {
-  int tensor = 1, sequence = 1, pipe = 1;  // of the mesh
+  int tensor = 1, sequence = 1, pipe = 1;  // ranks of the mesh's axes
   int64_t micro_batch = 1;
   int64_t accumulation = 1;
   FitOrder order{};
@@ -67,7 +67,7 @@ struct FitCandidate {
   int at(Saving saving) const { return level[static_cast<size_t>(saving)]; }
   int& at(Saving saving) { return level[static_cast<size_t>(saving)]; }
   comm::Mesh mesh() const { return {.tensor = tensor, .pipe = pipe, .sequence = sequence}; }
-  // How the ranks of its pipeline work on its micro-batches.
+  // How the ranks of the candidate's pipeline work on its micro-batches.
   parallel::PipelineShape pipeline() const {
     return {.schedule = order.schedule,
             .ranks = pipe,
@@ -84,7 +84,7 @@ struct FitCandidate {
 struct FitSpaceOptions {
   int world = 1;
   int ranks_per_host = 1;     // tensor groups stay on a host
-  bool meshes = false;        // of several ranks; otherwise those alone that the file asks for
+  bool meshes = false;        // true: meshes with several ranks; false: only the mesh of the file
   int64_t global_batch = 0;   // sequences of a step over all ranks
   bool host = false;          // host memory may be used for offload
   std::string nvme_path{};    // a directory; empty: no NVMe
@@ -100,13 +100,13 @@ class FitSpace {
   FitSpace(const hub::ModelConfigFile& model, FitSpaceOptions options);
 
   // One for each mesh, micro-batch, order and stage, with nothing saved; flat meshes, smaller
-  // micro-batches and higher stages first. Of a pipeline in the first of its orders alone, 1F1B
-  // unless the file says another.
+  // micro-batches and higher stages first. A pipeline has only the first of its orders here: 1F1B,
+  // unless the file has another.
   const std::vector<FitCandidate>& roots() const { return roots_; }
-  // The same in other orders of its pipeline, where it has the first: they wait less, do as much
-  // and keep as many activations at least.
+  // The candidate in the other orders of its pipeline, if it has the first one. The other orders
+  // wait less, do as much work, and keep at least as many activations.
   std::vector<FitCandidate> in_other_orders(const FitCandidate& candidate) const;
-  // Those with one level more of one kind.
+  // The candidates with one level more of one kind.
   std::vector<FitCandidate> next(const FitCandidate& candidate) const;
   // The root with the last level of each kind; of `recompute` the level of every block.
   FitCandidate most_saving(FitCandidate root) const;
@@ -116,9 +116,9 @@ class FitSpace {
   int64_t blocks_per_segment(int level) const {
     return of(Saving::recompute)[level_at(level)].blocks;
   }
-  // At least so much of the states stays on the device.
+  // The share of the states that stays on the device at this level, at least.
   double states_on_device(int level) const { return of(Saving::states)[level_at(level)].on_device; }
-  // Of the level of every block, or of none where the file rules that out.
+  // The level of recomputing every block, or of none if the file rules that out.
   int every_block_level() const;
   // Leaves out every candidate with this many tensor and sequence ranks.
   void refuse(int tensor, int sequence);

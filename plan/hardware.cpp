@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kFormat = "zinc hardware 1";
 constexpr std::string_view kCure = "; `zinc bench ceilings --json FILE` writes a complete file";
 
-// One object, of which every key must be asked for.
+// One object of the file. finish() refuses keys that were not asked for.
 class Section {
  public:
   explicit Section(const files::json::Value& value) : value_(value) { value.as_object(); }

@@ -19,15 +19,15 @@ namespace zinc::plan {
 // A transfer of n bytes that takes m messages one after the other lasts m * alpha + n / beta.
 struct Link {
   double alpha_seconds = 0.0;     // of a message to one more peer
-  double bytes_per_second = 0.0;  // beta: what a rank sends while all of them do
+  double bytes_per_second = 0.0;  // beta: the rate at which a rank sends while all ranks do
 };
 
 struct CollectiveLinks {
   Link all_gather;
-  Link reduce_scatter;  // its sum included
+  Link reduce_scatter;  // with the sum
 };
 
-// A disk that does nothing else; what is read and written takes turns.
+// A disk without other work; reads and writes take turns.
 struct Disk {
   double read_bytes_per_second = 0.0;
   double write_bytes_per_second = 0.0;
@@ -37,18 +37,18 @@ struct Disk {
   }
 };
 
-// What lies beside a device: the memory of its host, and the way there. On a CPU rank's device that
-// is a copy from one arena to another, and the host computes as the device does.
+// The rates of a device's host: its memory, and the way there. For a CPU rank the way is a copy
+// from one arena to another, and the host computes at the device's rate.
 struct HostRates {
-  int threads = 0;  // cuda only: that were measured together, of all ranks
-  // Of copies of one rank from and to pinned memory, while all ranks copy.
+  int threads = 0;  // cuda only: threads of all ranks that were measured together
+  // Copies of one rank from and to pinned memory, while all ranks copy.
   double to_device_bytes_per_second = 0.0;
   double to_host_bytes_per_second = 0.0;
-  // cuda only: what AdamW by the CPU reads and writes of host memory together, of the whole host.
+  // cuda only: the bytes that AdamW on the CPU reads and writes in host memory, for the whole host.
   double update_bytes_per_second = 0.0;
 };
 
-// Of the dtypes that a product may have; f64 takes f32's.
+// Rates by the dtype of a product; f64 takes f32's.
 struct DTypeRates {
   double f32 = 0.0, bf16 = 0.0, f16 = 0.0;  // FLOP/s; 0: not given
   double at(DType dtype) const {
@@ -70,11 +70,11 @@ struct Hardware {
   CollectiveLinks same_host;
   std::optional<CollectiveLinks> between_hosts;
   std::optional<Disk> disk;       // for swap files; the ranks of a host share it
-  std::optional<HostRates> host;  // where offload has to have a time on a GPU
+  std::optional<HostRates> host;  // for the times of offload on a GPU
 };
 
-// Throws DataError, which names the place, the key and what it must be; IoError where there is no
-// such file.
+// Throws DataError, which names the place, the key and the values that it may have; IoError if
+// there is no such file.
 Hardware read_hardware(const std::string& path);
 Hardware parse_hardware(const files::json::Value& root);
 std::string json_of(const Hardware& hardware);
@@ -82,22 +82,21 @@ std::string json_of(const Hardware& hardware);
 // A machine with ranks on it: how long work takes there.
 class RankSpeed {
  public:
-  // `threads` compute for each rank and `ranks_per_host` share a host; on a GPU both leave its own
-  // rates as they are. Throws ConfigError where the file does not say what the run needs.
+  // `threads` compute for each rank and `ranks_per_host` share a host; on a GPU both leave the
+  // GPU's rates as they are. Throws ConfigError if the file lacks a rate that the run needs.
   RankSpeed(const Hardware& hardware, int threads, int ranks_per_host);
 
   // max(bytes / bandwidth, flops / rate) + launch for a kernel, alpha and beta for a collective,
   // bytes / link for a copy between host and device (where a CPU's file has no link, as a kernel),
-  // bytes / rate of updates for what a GPU's host computes; alone on the machine. `threads` of the
-  // stream that does it.
+  // bytes / rate of updates for computations of a GPU's host; alone on the machine. `threads`: of
+  // the stream that runs it.
   double seconds(std::string_view label, const WorkCost& cost, int threads) const;
 
   int threads() const { return threads_; }
-  // Of this rank's streams together; 0: streams do not take turns on cores (GPU).
+  // Cores for all of this rank's streams; 0: streams do not take turns on cores (GPU).
   double cores() const { return cores_; }
   bool host_computes() const { return hardware_.device == DeviceKind::cpu; }
-  // Whether this is there because something lies in host memory: copies, and what a GPU's host
-  // computes.
+  // Whether the work exists because of offload: copies, and computations of a GPU's host.
   bool is_offload(const WorkCost& cost) const;
 
  private:

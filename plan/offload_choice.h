@@ -17,12 +17,13 @@ struct Plan;
 
 struct OffloadChoice {
   zero::OffloadStep step = zero::OffloadStep::host;
-  std::optional<double> host_seconds;    // of a step that way, where it was modelled
-  std::optional<double> device_seconds;  // likewise
-  std::string why;                       // words for a person, to stand behind the choice
+  std::optional<double> host_seconds;  // of a step with the update on the host, if it was modelled
+  // Seconds of a step with the update on the device, if it was modelled.
+  std::optional<double> device_seconds;
+  std::string why;  // words for a person, to stand behind the choice
 };
 
-// Whether there is something to choose.
+// Whether the configuration leaves the choice open.
 bool leaves_offload_step_open(const zero::EngineConfig& engine);
 
 // "offload_step: device, 12.1 ms a step where the host takes 15.2 ms"

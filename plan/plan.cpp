@@ -28,7 +28,6 @@ namespace {
 // way after a save. Recorded passes take nothing after the second, and have no such update.
 int64_t steps_of(const train::Config& config) { return config.engine.cuda_graph ? 2 : 3; }
 
-// As many samples as any world asks for, of zeros.
 constexpr std::string_view kStepMark = "step";
 constexpr std::string_view kPassMark = "pass";
 
@@ -43,7 +42,7 @@ data::LabelsOf labels_of(const hub::ModelConfig& model) {
   }
 }
 
-// Samples of the full length.
+// Samples of the full length, of zeros, as many as the world asks for.
 class PhantomData final : public data::Dataset {
  public:
   PhantomData(int64_t num_samples, int64_t seq, data::BatchFields fields,
@@ -53,7 +52,7 @@ class PhantomData final : public data::Dataset {
         fields_(std::move(fields)),
         on_read_(std::move(on_read)) {
     if (fields_.labels == data::LabelsOf::masked)
-      fields_.labels = data::LabelsOf::tokens;  // of the same shape
+      fields_.labels = data::LabelsOf::tokens;  // has the same shape
   }
   int64_t num_samples() const override { return num_samples_; }
   data::BatchFields fields() const override { return fields_; }
@@ -80,21 +79,21 @@ int64_t bytes_sent(const comm::PhantomLedger& ledger) {
   return bytes;
 }
 
-// Where a micro-batch begins.
+// The beginning of a micro-batch.
 struct MicroBatchStart {
-  size_t entry = 0;           // of the log
+  size_t entry = 0;           // index in the log
   int64_t bytes_sent = 0;     // in the step until then
   offload::SwapTraffic swap;  // in the run until then
 };
 
-// Takes down where the engine is when memory is fullest, and what each step moves: what follows the
-// end of one to the end of the next.
+// Notes the engine's activity when memory is fullest, and the traffic of each step, from the end of
+// one step to the end of the next.
 class Watch final : public train::TrainerObserver {
  public:
   Watch(comm::PhantomLedger& ledger, WorkLog& log, const PlanOptions& options)
       : ledger_(ledger), log_(log), options_(options) {}
 
-  // Null: nobody wants the program.
+  // Null: the program is not wanted.
   void follow(ProgramWatch* program) { program_ = program; }
 
   void on_peak(Tier tier, const MemoryReport& report) {
@@ -110,7 +109,7 @@ class Watch final : public train::TrainerObserver {
     context_ = &engine.world().context();
     ledger_.clear();
   }
-  // Ahead of every micro-batch, of so many samples.
+  // Called ahead of every micro-batch, with the number of its samples.
   void on_sample(int64_t micro_batch) {
     if (steps_ != 1) return;
     const MemoryReport report = context_->allocator().report();
@@ -119,7 +118,7 @@ class Watch final : public train::TrainerObserver {
       starts_.push_back({.entry = log_.entries().size(),
                          .bytes_sent = bytes_sent(ledger_),
                          .swap = engine_->usage().swap});
-      if (!options_.program) log_.mark(kPassMark);  // whose marks are its own
+      if (!options_.program) log_.mark(kPassMark);  // the program has its own marks
     }
     const auto live = [&](Label label) { return report.at(Tier::device, label).live; };
     StandingBytes& standing = plan_.standing;
@@ -150,7 +149,7 @@ class Watch final : public train::TrainerObserver {
   int64_t tokens_per_step() const { return tokens_per_step_; }
   // The plan ends with the second step.
   const std::atomic<bool>& ends() const { return ends_; }
-  // Of the micro-batches of the second step.
+  // The beginnings of the second step's micro-batches.
   const std::vector<MicroBatchStart>& starts() const { return starts_; }
 
  private:
@@ -165,7 +164,7 @@ class Watch final : public train::TrainerObserver {
   RankPlan plan_;
   int64_t tokens_per_step_ = 0;
   int64_t steps_ = 0;
-  int64_t samples_ = 0;  // of the second step that were read
+  int64_t samples_ = 0;  // samples of the second step that were read
   std::vector<MicroBatchStart> starts_;
   std::atomic<bool> ends_ = false;
 };
@@ -209,7 +208,7 @@ comm::World phantom_world(const PlanOptions& options, const train::Config& confi
   return world;
 }
 
-// The second of the log's two steps.
+// Counts the FLOP and the copies of the second of the log's two steps.
 void count_step(const WorkLog& log, int64_t* flops, CopyTraffic& copies) {
   int64_t marks = 0;
   for (const WorkLog::Entry& entry : log.entries()) {
@@ -222,7 +221,7 @@ void count_step(const WorkLog& log, int64_t* flops, CopyTraffic& copies) {
   bug_check(marks == 2, "plan: ", marks, " steps were logged, not 2");
 }
 
-// Of the second of the log's two steps. `speed` may be null.
+// The kernels of the second of the log's two steps. `speed` may be null.
 std::vector<KernelFigures> kernels_of(const WorkLog& log, const RankSpeed* speed) {
   std::map<std::tuple<std::string_view, WorkKind, WorkPlace>, KernelFigures> found;
   int64_t marks = 0;
@@ -284,7 +283,7 @@ std::optional<RankSpeed> speed_of(const WorkLog& log, const PlanOptions& options
   return std::nullopt;
 }
 
-// The second of the log's two steps, as `moments` have it, and with what it swaps.
+// The second of the log's two steps, from `moments`, with its swap traffic.
 StepTime time_of(const WorkLog& log, const std::vector<PlayedMoment>& moments,
                  const RankSpeed& speed, const PlanOptions& options,
                  const offload::SwapTraffic& swap) {
@@ -303,7 +302,7 @@ StepTime time_of(const WorkLog& log, const std::vector<PlayedMoment>& moments,
   return time;
 }
 
-// Of the same step. Gives what its program can be drawn with, where that is wanted.
+// Times the same step. Returns the data for drawing its program, if that is wanted.
 TimedStep time_step(const WorkLog& log, const RankSpeed& speed, const PlanOptions& options,
                     RankPlan& rank) {
   TimedStep timed;
@@ -328,8 +327,8 @@ TimedStep time_step(const WorkLog& log, const RankSpeed& speed, const PlanOption
   return timed;
 }
 
-// The same step without one of the micro-batches in its middle: the last but one does what the one
-// before it does. Empty where it does not.
+// The same step without one of its middle micro-batches: the last but one does the same work as the
+// one before it. Empty if it does not.
 std::optional<StepFigures> shorter_step(const WorkLog& log, const std::optional<RankSpeed>& speed,
                                         const PlanOptions& options,
                                         const std::vector<MicroBatchStart>& starts,
@@ -348,8 +347,8 @@ std::optional<StepFigures> shorter_step(const WorkLog& log, const std::optional<
   return figures;
 }
 
-// The first step, the one that is looked at, a save that may find its update under way still, the
-// step after that, and what a run ends with.
+// The first step, the measured step, a save that may find its update under way still, the step
+// after that, and the end of a run.
 train::TrainerOptions trainer_options(const PlanOptions& options, const train::Config& config,
                                       const hub::TuningOptions& tuning, int64_t steps,
                                       zero::Engine& engine, train::StateSnapshot& snapshot,
@@ -386,7 +385,7 @@ Plan plan_in(comm::World& world, nn::Model& model, const hub::ModelConfigFile& m
       program.visit(phase, place);
     };
   }
-  zero::EngineConfig as_trained = config.engine;  // as Run::make_engine() has it
+  zero::EngineConfig as_trained = config.engine;  // as in Run::make_engine()
   if (as_trained.batch.sequence == 0) as_trained.batch.sequence = options.seq;
   zero::Engine engine(model, as_trained, world, std::move(engine_options));
   watch.follow(engine);
@@ -406,7 +405,7 @@ Plan plan_in(comm::World& world, nn::Model& model, const hub::ModelConfigFile& m
                                               .seq_len = options.seq,
                                               .rank = world.data().rank(),
                                               .world = world.data().size()});
-  Block buffers;  // of checkpoints
+  Block buffers;  // for checkpoints
   if (options.save) buffers = train::CheckpointSaver::take_buffers(world.context());
   train::StateSnapshot snapshot;
   train::Trainer trainer(
@@ -459,7 +458,8 @@ Plan plan_as_configured(const hub::ModelConfigFile& model_config, const train::C
   return plan;
 }
 
-// What each rewrite of the plan's program cost, by the plans without those that come after it.
+// Measures the cost of each rewrite of the plan's program, by plans without the rewrites that come
+// after it.
 void measure(std::vector<PlannedRewrite>& rewrites, const hub::ModelConfigFile& model,
              const train::Config& config, const PlanOptions& options) {
   // A program cannot do without these.
@@ -479,7 +479,7 @@ void measure(std::vector<PlannedRewrite>& rewrites, const hub::ModelConfigFile& 
   }
 }
 
-// What is in the way of the update on the device whose plan this would be; empty: nothing.
+// The reason against the update on the device, whose plan `device` is; empty: none.
 std::string why_not_on_device(const Plan& device) {
   const int64_t room = device.options.device_room;
   const int64_t bytes = device.fullest.peaks.reserved[static_cast<size_t>(Tier::device)].peak;
@@ -557,7 +557,7 @@ Plan plan_of_pipeline(const hub::ModelConfigFile& model, const train::Config& co
     one.rank = pipe * config.mesh.tensor;
     Plan plan = plan_of_rank(model, chosen, one);
     if (plan.offload_choice) {
-      choice = plan.offload_choice;  // of the first rank, as in a run
+      choice = plan.offload_choice;  // the first rank's choice, as in a run
       chosen.engine.offload_step = choice->step;
     }
     ranks.push_back(plan.fullest);
@@ -628,7 +628,7 @@ std::optional<PlanChange> cheapest_change(const hub::ModelConfigFile& model,
     if (stage == 3 && !recomputes) continue;  // recomputation is cheaper
     add(str("\"stage\": ", stage), [&](auto& engine) { engine.zero.stage = stage; });
   }
-  // Which of the two goes with the other.
+  // Recomputation of every block excludes a schedule that splits backward.
   const bool splits = now.pipeline.schedule == parallel::PipelineSchedule::zero_bubble;
   const std::string recompute =
       str("recomputation of every block", splits ? " with \"pipeline_schedule\": \"1f1b\"" : "");

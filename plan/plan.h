@@ -1,12 +1,12 @@
 // plan/plan.h: the bytes, the traffic and the time of a run, before it runs.
 //
 // A plan is a run: model, engine, loader and trainer are the real ones, on a meta device and among
-// phantom ranks, for three steps with a save between them, an evaluation and a last save. So its
-// peak is the peak that a real run takes from zinc's allocators, to the byte, wherever its steps
-// are skipped and whenever it evaluates and saves; libraries' own memory and the program itself are
-// not in it. The time of a step comes from what the run issues, played through at the speeds of a
-// hardware file (plan/playback.h): a model, not a promise. Takes time in proportion to the
-// model's number of kernels, not to its size or the world's.
+// phantom ranks, for three steps with a save between them, an evaluation and a last save. So the
+// plan's peak is the peak that a real run takes from zinc's allocators, to the byte, whichever
+// steps are skipped and whenever the run evaluates and saves. Libraries' own memory and the program
+// itself do not count. The time of a step comes from the work that the run issues, played through
+// at the speeds of a hardware file (plan/playback.h): a model, not a promise. A plan takes time in
+// proportion to the model's number of kernels, not to its size or the world's.
 #pragma once
 
 #include <cstdint>
@@ -31,35 +31,36 @@ namespace zinc::plan {
 
 struct PlanOptions {
   int world = 1;
-  // Whose plan it is. Absent: of the fullest. All ranks take the same memory, those of a pipeline
-  // apart: their shards are equal, and so are the rooms that are sized for what any rank has. Of
-  // sequence ranks that exchange keys the first takes most.
+  // The rank that is planned. Absent: the fullest one. Outside of a pipeline all ranks take the
+  // same memory: their shards are equal, and buffers are sized for any rank. Only among sequence
+  // ranks that exchange keys the first one takes most.
   std::optional<int> rank{};
   int64_t seq = 0;  // tokens per sequence, > 0
-  // The tensors of a batch: those of the data, where it is known. Absent: tokens and labels alone.
+  // The tensors of a batch, if the data are known. Absent: tokens and labels only.
   std::optional<data::BatchFields> fields{};
   int num_threads = 1;          // per rank: the CPU kernels' workspaces depend on it
-  Device device = kCpu;         // whose kernels and workspaces; its memory is not touched
+  Device device = kCpu;         // its kernels and workspaces count; its memory is not touched
   std::string backend = "mpi";  // of the communicator: "single", "local", "mpi", "nccl"
-  // Samples and client code come on top where they need more than training does. To load a
+  // Samples and client code need memory in addition, where they take more than training. Loading a
   // checkpoint never takes more than the steps that follow.
   bool evaluate = true;
   bool save = true;  // as train::Run does: weights at the end, and a checkpoint when told to stop
   // Checkpoints hold frozen weights: train::SaveCheckpointOptions::frozen_from. With tensor ranks
   // they always do.
   bool save_frozen = true;
-  int ranks_per_host = 1;              // that share a host; for the time alone
-  std::optional<Hardware> hardware{};  // whose times are wanted
+  int ranks_per_host = 1;              // ranks that share a host; matters for the time alone
+  std::optional<Hardware> hardware{};  // the machine whose times are wanted
   // Bytes that a rank may reserve on the device, for the choice of an offload_step; 0: not known.
   int64_t device_room = 0;
   bool program = false;  // Plan::program is wanted
-  // For a search, which asks no more of what does not fit. Asked during the step that is looked at:
-  // whether what was taken until then says enough, and the plan ends with that step; may be empty.
-  // And bytes of the device, handed out, that a plan ends at, wherever it is.
+  // For a search, which needs less of a plan that does not fit. is_enough is asked during the
+  // second step, with the memory taken so far; if it returns true the plan ends with that step. May
+  // be empty. hopeless_bytes: the plan ends wherever it is when this many bytes of the device are
+  // handed out.
   std::function<bool(const MemoryReport&)> is_enough{};
   std::optional<int64_t> hopeless_bytes{};
   std::vector<std::string> without_rewrites{};  // zero::EngineOptions
-  // Of a pipeline, those of its ranks that are planned where `rank` is absent; empty: all.
+  // In a pipeline, the ranks that are planned if `rank` is absent; empty: all.
   std::vector<int> pipe_ranks{};
 };
 
@@ -74,8 +75,8 @@ struct CopyTraffic {
   friend bool operator==(const CopyTraffic&, const CopyTraffic&) = default;
 };
 
-// What stays on the device through the micro-batches of a step, apart from what passes need beside
-// it: bounds for configurations that share a part of it (plan/fit.h).
+// Bytes that stay on the device through the micro-batches of a step, without the needs of passes:
+// bounds for configurations that share a part of it (plan/fit.h).
 struct StandingBytes {
   int64_t weights = 0;      // as the last micro-batch of the step begins
   int64_t states = 0;       // likewise
@@ -83,7 +84,7 @@ struct StandingBytes {
   int64_t activations = 0;  // most of a step
 };
 
-// What a step moves and lasts.
+// The traffic and the time of a step.
 struct StepFigures {
   int64_t bytes_sent = 0;  // to other ranks
   offload::SwapTraffic swap;
@@ -103,29 +104,30 @@ struct KernelFigures {
   std::optional<double> seconds{};  // alone on the machine, where the plan was given the hardware
 };
 
-// What one rank takes.
+// The plan of one rank.
 struct RankPlan {
   int rank = 0;
-  MemoryReport peaks;                  // `peak` of every tier and label, over the whole run
-  MemoryReport at_peak;                // `live` at the moment when the device tier is fullest
-  std::string peak_moment;             // what the engine was at then
-  StandingBytes standing;              // of the device, in the second step
-  comm::PhantomLedger step;            // traffic of one optimizer step, after the first
-  offload::SwapTraffic swap;           // of the same step, with the disk
-  CopyTraffic copies;                  // likewise
-  int64_t kernel_flops = 0;            // of that step: all kernels, recomputation included
-  std::vector<KernelFigures> kernels;  // of that step; those that take or move most come first
-  std::optional<StepTime> time;        // of that step, where the plan was given the hardware
-  std::string no_time;                 // why there is none although it was
-  // The first micro-batch of that step, until the next begins, where there are several of them one
-  // after the other.
+  MemoryReport peaks;         // `peak` of every tier and label, over the whole run
+  MemoryReport at_peak;       // `live` at the moment when the device tier is fullest
+  std::string peak_moment;    // the engine's activity at that moment
+  StandingBytes standing;     // on the device, in the second step
+  comm::PhantomLedger step;   // traffic of one optimizer step, after the first
+  offload::SwapTraffic swap;  // of the same step, with the disk
+  CopyTraffic copies;         // likewise
+  int64_t kernel_flops = 0;   // of the second step: all kernels, recomputation included
+  // Kernels of the second step; those that take or move most come first.
+  std::vector<KernelFigures> kernels;
+  std::optional<StepTime> time;  // of the second step, if the plan was given the hardware
+  std::string no_time;           // the reason why there is no time although it was
+  // Seconds of the first micro-batch of the second step, until the next begins, where the step has
+  // several, one after the other.
   std::optional<double> pass_seconds;
   int64_t pass_flops = 0;
-  // That step with one micro-batch less: where it has four or more, one after the other, and those
-  // in its middle do the same.
+  // The second step with one micro-batch less, if the step has four or more, one after the other,
+  // and the middle ones do the same work.
   std::optional<StepFigures> shorter;
-  // False: PlanOptions::is_enough or hopeless_bytes ended the plan, whose peaks are lower bounds;
-  // the latter before the step that is looked at was over, of which nothing is known then.
+  // False: PlanOptions::is_enough or hopeless_bytes ended the plan, whose peaks are lower bounds.
+  // hopeless_bytes ends it before the second step is over, whose figures are then unknown.
   bool is_whole = true;
   bool has_step = true;
   int64_t device_peak() const { return peaks.at(Tier::device).peak; }
@@ -133,18 +135,18 @@ struct RankPlan {
 
 struct Plan {
   PlanOptions options;
-  RankPlan fullest;  // or options.rank
-  // Of a pipeline, where options.rank is absent: one of each of its ranks, in their order; those
-  // with the same layers take the same memory.
+  RankPlan fullest;  // or the rank of options.rank
+  // In a pipeline, if options.rank is absent: one plan for each rank, in order. Ranks with the same
+  // layers take the same memory.
   std::vector<RankPlan> pipe{};
   int64_t num_parameters = 0;
   int64_t tokens_per_step = 0;  // of all ranks
   double flops_per_step = 0.0;  // model FLOP of one rank: nn::Model::flops_per_token
-  std::optional<OffloadChoice> offload_choice{};  // where the configuration leaves it open
-  // Absent where there is no time.
+  std::optional<OffloadChoice> offload_choice{};  // if the configuration leaves it open
+  // Absent if there is no time.
   std::optional<double> tokens_per_second() const;
   uint64_t program_hash = 0;
-  std::optional<PlannedProgram> program{};  // where the options ask for it
+  std::optional<PlannedProgram> program{};  // if the options ask for it
 };
 
 // `config` is for options.world ranks; an offload_step that it leaves open is chosen, and the plan

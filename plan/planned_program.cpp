@@ -64,7 +64,7 @@ std::optional<PlannedPipeline> pipeline_of(const zero::StepProgram& program) {
 
 PlannedProgram ProgramWatch::read(const zero::StepProgram& program, const TimedStep& timed) const {
   PlannedProgram read{.hash = program.hash, .pipeline = pipeline_of(program)};
-  std::map<Key, size_t> numbers;  // of places
+  std::map<Key, size_t> numbers;  // by place
   const auto ops_of = [&](const std::vector<zero::Op>& ops) {
     std::vector<std::string> names;
     for (const zero::Op& op : ops) names.push_back(zero::describe(op, *program.groups));
@@ -144,7 +144,7 @@ PlannedProgram ProgramWatch::read(const zero::StepProgram& program, const TimedS
 
 namespace {
 
-// What a column of the page is about, and the ops that stand in it.
+// A column of the page: its title and its ops.
 struct Lane {
   std::string_view title;
   std::vector<std::string_view> ops;

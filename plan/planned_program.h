@@ -1,8 +1,8 @@
-// plan/planned_program.h: the step program of a plan, as people and programs read it.
+// plan/planned_program.h: the step program of a plan, in a form for people and programs.
 //
-// Note [The step program] in zero/program/program.h says what it is. Bytes and times are those of
-// the plan's second step: what a rank has taken on the device behind a place, and what the clock of
-// the time model shows there.
+// Note [The step program] in zero/program/program.h explains step programs. Bytes and times are
+// those of the plan's second step: the bytes that a rank has taken on the device behind a place,
+// and the clock of the time model there.
 #pragma once
 
 #include <cstdint>
@@ -33,17 +33,17 @@ struct PlannedPlace {
   std::string body;   // "evaluation", "only", "first", "middle", "last"; "step"
   std::string phase;  // "forward" or "backward"
   std::string event;  // "use of transformer.h.0.attn.c_attn.weight"
-  std::string group;  // that it is about; empty at a begin and an end
+  std::string group;  // the group of the place; empty at a begin and an end
   std::vector<std::string> before, after;  // "gather transformer.h.0"
   std::optional<int64_t> device_bytes{};
   // Since the step began: when the compute stream has done all that was issued before.
   std::optional<double> seconds{};
-  std::vector<PlannedBytes> bytes{};  // what is not zero; empty as device_bytes
+  std::vector<PlannedBytes> bytes{};  // the labels that are not zero; empty as device_bytes
 };
 
 // An op that a rewrite added or took away.
 struct PlannedChange {
-  size_t place = 0;  // of PlannedProgram::places
+  size_t place = 0;  // index in PlannedProgram::places
   bool behind = false, added = false;
   std::string op;
 };
@@ -57,21 +57,21 @@ struct PlannedRewrite {
   std::vector<PlannedChange> changes{};  // at places of the program
 };
 
-// What a stream did for a while of the step, or that it waited for another one.
+// A stretch of the step in which a stream did one work, or waited for another stream.
 struct PlannedSpan {
   std::string stream, work;  // empty: it waited
   std::string waits_for;
   double begin = 0.0, end = 0.0;  // seconds since the step began
-  std::optional<size_t> place;    // of PlannedProgram::places, behind which it was issued
+  std::optional<size_t> place;    // index in PlannedProgram::places, behind which it was issued
 };
 
-// What a rank of a pipeline does in a step.
+// The work of a rank of a pipeline in a step.
 struct PlannedPipeline {
   int rank = 0, size = 1;
   int parts = 1;                   // of each rank
   std::string schedule;            // "1f1b"
   std::vector<std::string> order;  // "receive input of micro-batch 2"
-  // By rank, by turn of one pass: "F2", "B1", "W1", of one of several parts "F2.1", or empty where
+  // By rank, by turn of one pass: "F2", "B1", "W1", of one of several parts "F2.1", or empty while
   // the rank is idle.
   std::vector<std::vector<std::string>> turns;
 };
@@ -81,11 +81,11 @@ struct PlannedProgram {
   std::optional<PlannedPipeline> pipeline{};
   std::vector<PlannedRewrite> rewrites;
   std::vector<PlannedPlace> places;
-  std::vector<PlannedSpan> spans;  // by their end; empty without times
+  std::vector<PlannedSpan> spans;  // in the order of their ends; empty without times
 };
 
-// When the places of a step come by, in the order of ProgramWatch's marks, and what took time in
-// it; both since the step began.
+// The times of a step's places, in the order of ProgramWatch's marks, and the work that took time;
+// both since the step began.
 struct TimedStep {
   std::vector<double> places;
   std::vector<PlayedSpan> spans;
@@ -98,8 +98,8 @@ class ProgramWatch {
   static constexpr std::string_view kMark = "place";
 
   ProgramWatch(Context& context, WorkLog& log) : context_(context), log_(log) {}
-  // Which visits count: the last one before freeze(), and after it the first of places that were
-  // not visited before. Between begin_timed() and freeze() they leave marks.
+  // Visits a place. Of its visits the last one before freeze() counts, or if there is none, the
+  // first one after it. Between begin_timed() and freeze() visits leave marks.
   void visit(const zero::Phase& phase, size_t place);
   void begin_timed() { is_timed_ = true; }
   void freeze();
@@ -124,16 +124,16 @@ class ProgramWatch {
 std::string describe(const PlannedProgram& program);
 std::string json_of(const PlannedProgram& program);
 // One page for a browser that needs no other file: time down, lanes across, waits, memory by label,
-// what each rewrite changed. `other`: null, or what json_of() gave of a program that is drawn
-// beside.
+// the changes of each rewrite. `other`: null, or the result of json_of() for a program that is
+// drawn beside it.
 struct OtherProgram {
   std::string name;
   const files::json::Value* program = nullptr;
 };
 std::string html_of(const PlannedProgram& program, std::string_view name,
                     const OtherProgram& other = {});
-// Ops that only one of the two has, place by place, and how the figures differ. `other`: what
-// json_of() gave. Throws DataError where it is none.
+// Ops that only one of the two has, place by place, and how the figures differ. `other`: a result
+// of json_of(). Throws DataError for any other value.
 std::string describe_difference(const PlannedProgram& program, const files::json::Value& other);
 
 }  // namespace zinc::plan

@@ -36,9 +36,9 @@ class Player {
   enum class ItemKind : uint8_t { work, wait, mark };
   struct Item {
     ItemKind kind = ItemKind::work;
-    int source = 0;      // of a wait
+    int source = 0;      // for a wait
     int64_t count = 0;   // likewise; of a mark: which
-    bool kernel = true;  // of work: no collective, no copy from or to host memory
+    bool kernel = true;  // for work: no collective, no copy from or to host memory
     double left = 0.0;   // seconds, alone on the machine
     std::string_view label{};
     size_t marks = 0;               // as in PlayedSpan
@@ -156,7 +156,7 @@ class Player {
                        .marks = item.marks});
   }
 
-  // To the next end of a piece of work; false where none is under way.
+  // Goes on to the next end of a piece of work; false if none is under way.
   bool advance() {
     double busy_threads = 0.0;
     double shortest = std::numeric_limits<double>::infinity();
@@ -196,7 +196,7 @@ class Player {
 // Work and waits by stream.
 using Issued = std::array<int64_t, kNumStreams>;
 
-// Those of entries [begin, end).
+// The numbers of works and waits among the entries [begin, end), by stream.
 Issued issued_in(const std::vector<WorkLog::Entry>& entries, size_t begin, size_t end) {
   Issued issued{};
   for (size_t i = begin; i < end; ++i) {
@@ -221,8 +221,8 @@ std::optional<WorkLog> without_repeat(const WorkLog& log, size_t first, size_t s
   if (first == second) return std::nullopt;
   const Issued before = issued_in(entries, 0, second);
   const Issued period = issued_in(entries, second, end);
-  // What a wait of a stream is for may be an entry earlier or later, where memory came from
-  // elsewhere. It is not written down where the stream has waited for more already.
+  // A stream's wait may refer to an earlier or later entry, if memory came from elsewhere. The log
+  // has no wait if the stream has waited for a later entry already.
   const auto skip_waits = [&](size_t i, size_t until) {
     while (i < until && entries[i].action == WorkLog::Action::wait) ++i;
     return i;

@@ -1,7 +1,7 @@
 // plan/program_page.h: the page of a step program without its data (planned_program.h, html_of).
 //
 // The data are JSON, {"programs": [{"name", "program"}, ...]}: one or two programs as json_of()
-// writes them. The address of the page says what is seen:
+// writes them. The address of the page chooses the view:
 //
 //   address#axis=time       time down the page; `order` (default): events
 //   address#tier=host       whose memory; default `device`

@@ -122,7 +122,7 @@ std::shared_ptr<void> take_over(Struct* managed) {
         if (!alive.expired()) {
           try {
             stream->synchronize();
-          } catch (...) {  // what the work threw is kept by the stream for its next reader
+          } catch (...) {  // the stream keeps the exception for the next caller that waits
           }
         }
         auto* self = static_cast<Struct*>(pointer);

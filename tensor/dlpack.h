@@ -66,10 +66,10 @@ ManagedVersioned* to_dlpack(const Tensor& tensor);
 Managed* to_dlpack_legacy(const Tensor& tensor);
 
 // Takes `managed` over: its deleter is called once, when the last handle on the memory goes and the
-// compute stream has done what was queued until then. Memory that is flagged read-only is copied.
-// Throws InvalidArgument, and leaves `managed` to the caller, for another major version, another
-// device than the current context's, a dtype without counterpart, or an innermost dimension that
-// is not contiguous.
+// compute stream has done the work that was queued until then. Memory that is flagged read-only is
+// copied. Throws InvalidArgument, and leaves `managed` to the caller, for another major version,
+// another device than the current context's, a dtype without counterpart, or an innermost dimension
+// that is not contiguous.
 Tensor from_dlpack(ManagedVersioned* managed);
 Tensor from_dlpack(Managed* managed);
 

@@ -191,7 +191,7 @@ std::vector<T> Tensor::to_vector() const {
   if (count == 0) return values;
   dispatch_any(v.dtype(), [&]<class From>() {
     const From* data = v.data_as<From>();
-    std::vector<From> span;  // of a GPU: everything between the first element and the last
+    std::vector<From> span;  // GPU memory: everything from the first element to the last
     if (v.device().is_cuda() && v.tier() == Tier::device) {
       int64_t last = 0;
       for (int d = 0; d < v.rank(); ++d) last += (v.dim(d) - 1) * v.stride(d);

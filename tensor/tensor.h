@@ -26,7 +26,7 @@ namespace detail {
 struct TensorStorage;
 }
 
-// What a tensor remembers of how it was made; defined by the autograd layer.
+// The record of how a tensor was computed; defined by the autograd layer.
 class GradientHistory {
  public:
   virtual ~GradientHistory() = default;
@@ -51,8 +51,8 @@ class Tensor {
   }
   static Tensor from(std::initializer_list<float> values, const Shape& shape,
                      DType dtype = DType::f32);
-  // Wraps memory that `owner` keeps alive until the last handle goes. What is queued on the compute
-  // stream then may still use the memory; the owner's own end has to respect that.
+  // Wraps memory that `owner` keeps alive until the last handle goes. Work that is queued on the
+  // compute stream may still use the memory then; the owner's destructor has to allow for that.
   static Tensor wrap(const View& view, std::shared_ptr<void> owner);
 
   bool defined() const { return storage_ != nullptr; }
@@ -77,7 +77,7 @@ class Tensor {
   int64_t version() const;
 
   // --- reading: waits for the compute stream. On a meta device a finite stand-in (1).
-  double item() const;  // of a tensor with one element
+  double item() const;  // the value of a tensor with one element
   template <class T>
   std::vector<T> to_vector() const;  // row-major; T: float, double or int64_t, converted
 
@@ -88,8 +88,8 @@ class Tensor {
 
   // Identity of the storage: two tensors that share memory have the same.
   const void* storage_id() const { return storage_.get(); }
-  // True where this handle is the only one on memory that came from the allocator: then nobody else
-  // sees what is written into it.
+  // True if this handle is the only one on memory that came from the allocator: then no other
+  // tensor sees writes to it.
   bool is_sole_owner() const;
 
  private:
@@ -102,7 +102,7 @@ class Tensor {
 // six significant digits. "undefined" for an undefined tensor; no values on a meta device.
 std::string to_string(const Tensor& tensor);
 
-// Of an argument that may be undefined: an absent view then.
+// The view of an argument; an absent view where the argument is undefined.
 inline View view_or_absent(const Tensor& tensor) {
   return tensor.defined() ? tensor.view() : View();
 }

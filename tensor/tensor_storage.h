@@ -10,7 +10,7 @@ namespace zinc::detail {
 
 struct TensorStorage {
   Block block;                  // memory from an allocator, or
-  std::shared_ptr<void> owner;  // what keeps foreign memory alive
+  std::shared_ptr<void> owner;  // the owner of foreign memory
   int64_t version = 0;          // fills and copies so far
 };
 

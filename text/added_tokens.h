@@ -22,7 +22,8 @@ struct AddedToken {
   bool strip_right = false;  // takes the spaces behind it
   bool normalized = false;   // looked for in normalised text, not in the text itself
   bool special = false;      // counts before others of the same text
-  // What decoding shows, set by AddedTokens: the content, normalised where `normalized` is.
+  // The text that decoding shows, set by AddedTokens: the content, normalised if `normalized` is
+  // true.
   std::string shown{};
 };
 
@@ -44,21 +45,21 @@ class AddedTokens {
   const std::vector<AddedToken>& tokens() const { return tokens_; }
   const AddedToken* find(int32_t id) const;
   const AddedToken* find(std::string_view content) const;
-  // Cuts `text` at the tokens of one kind, leftmost first and of several there the longest.
+  // Cuts `text` at the tokens of one kind, leftmost first, and the longest of several at one place.
   void split(std::string_view text, bool normalized, FunctionRef<void(TextPart)> visit) const;
 
  private:
   struct Kind {
-    ByteTrie trie;  // to places in tokens_
+    ByteTrie trie;  // to indices in tokens_
     std::vector<bool> begins = std::vector<bool>(256, false);
-    int first_byte = -1;  // the only one that tokens begin with; -1: there are several
+    int first_byte = -1;  // the only first byte that tokens have; -1: several
     bool empty = true;
   };
   static size_t next_start(const Kind& kind, std::string_view text, size_t at);
   static void add(Kind& kind, std::string_view content, size_t place);
 
   std::vector<AddedToken> tokens_;
-  std::vector<int32_t> place_of_;  // by id; -1: not an added token
+  std::vector<int32_t> place_of_;  // by id, an index in tokens_; -1: not an added token
   Kind raw_, normalized_;
 };
 

@@ -111,7 +111,7 @@ void BpeModel::add_merge(int32_t left, int32_t right, int32_t rank, int32_t prod
   const uint64_t key = uint64_t(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   size_t i = slot_of(key, merges_.size());
   while (merges_[i].key != kNoMerge && merges_[i].key != key) i = (i + 1) & (merges_.size() - 1);
-  merges_[i] = {.key = key, .rank = rank, .product = product};  // of equal merges the last counts
+  merges_[i] = {.key = key, .rank = rank, .product = product};  // the last of equal merges counts
 }
 
 const BpeModel::Merge* BpeModel::find_merge(int32_t left, int32_t right) const {
@@ -162,7 +162,7 @@ void BpeModel::split_characters(std::string_view piece, std::vector<int32_t>& sy
       symbols.push_back(*id);
       continue;
     }
-    // What is pending stays pending, as in Hugging Face's tokenizers.
+    // Pending tokens stay pending, as in Hugging Face's tokenizers.
     if (options_.byte_fallback && append_byte_tokens(symbol, symbols)) continue;
     if (options_.unknown.empty()) continue;
     if (unknown_id_ == kNoSymbol) {
@@ -214,7 +214,7 @@ void BpeModel::merge_long(std::vector<int32_t>& symbols) const {
   const auto count = static_cast<uint32_t>(symbols.size());
   std::vector<uint32_t> previous(count), next(count);
   for (uint32_t i = 0; i < count; ++i) {
-    previous[i] = i - 1;  // of the first: no place
+    previous[i] = i - 1;  // the first symbol has no previous one
     next[i] = i + 1;
   }
   const auto pair_at = [&](uint32_t i) {

@@ -51,13 +51,13 @@ class BpeModel final : public TokenModel {
   void merge_short(std::vector<int32_t>& symbols) const;
   void merge_long(std::vector<int32_t>& symbols) const;
 
-  Vocabulary vocabulary_;  // as the file writes it
+  Vocabulary vocabulary_;  // as written in the file
   Vocabulary by_bytes_;    // with options_.bytes: keyed by bytes
   BpeOptions options_;
   int32_t unknown_id_ = -1;            // -1: none
   std::vector<Merge> merges_;          // open addressing, a power of two, at most half full
-  std::vector<int32_t> byte_ids_;      // with options_.bytes: of each byte, -1: none
-  std::vector<int32_t> fallback_ids_;  // of <0x00> .. <0xFF>, -1: none
+  std::vector<int32_t> byte_ids_;      // with options_.bytes: for each byte, -1: none
+  std::vector<int32_t> fallback_ids_;  // for <0x00> .. <0xFF>, -1: none
 };
 
 }  // namespace zinc::text

@@ -20,12 +20,12 @@ class BpeTrainer {
     int64_t vocabulary_size = 8192;       // special tokens and the 256 bytes included
     int64_t min_frequency = 0;            // a rarer pair ends the training
     std::vector<std::string> specials{};  // the first ids
-    std::string pattern{};                // of text/pattern.h; empty: GPT-2's
+    std::string pattern{};                // a pattern of text/pattern.h; empty: GPT-2's
   };
   // ConfigError for a vocabulary that the bytes and specials fill already.
   explicit BpeTrainer(Options options);
 
-  void add_text(std::string_view text);  // UTF-8; what is not counts as U+FFFD
+  void add_text(std::string_view text);  // UTF-8; ill-formed parts count as U+FFFD
   int64_t num_pieces() const { return static_cast<int64_t>(counts_.size()); }  // distinct ones
   // `progress`(tokens so far) is called now and then. Once.
   void train(const std::function<void(int64_t)>& progress = {});
@@ -39,7 +39,7 @@ class BpeTrainer {
 
  private:
   Options options_;
-  std::unordered_map<std::string, int64_t> counts_;  // of each piece, as bytes
+  std::unordered_map<std::string, int64_t> counts_;  // count of each piece, as bytes
   std::vector<std::string> tokens_;                  // by id
   std::vector<std::pair<int32_t, int32_t>> merges_;
 };

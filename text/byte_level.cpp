@@ -16,7 +16,7 @@ constexpr bool stands_for_itself(int byte) {
 
 struct ByteMap {
   std::array<char32_t, 256> character_of;
-  std::array<unsigned char, kNumStandIns> byte_of;  // of kFirstStandIn + i
+  std::array<unsigned char, kNumStandIns> byte_of;  // byte of the character kFirstStandIn + i
 };
 
 constexpr ByteMap kByteMap = [] {

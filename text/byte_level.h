@@ -1,4 +1,4 @@
-// text/byte_level.h: bytes as printable characters, as GPT-2's vocabulary writes them.
+// text/byte_level.h: bytes as printable characters, as in GPT-2's vocabulary.
 //
 // Bytes 0x21-0x7E, 0xA1-0xAC and 0xAE-0xFF are the characters of those numbers; the other 68 are
 // U+0100, U+0101, ... in order, so that a space is U+0120.

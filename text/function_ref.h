@@ -1,4 +1,4 @@
-// text/function_ref.h: a callable that somebody else owns, as a parameter.
+// text/function_ref.h: a callable that the caller owns, as a parameter.
 #pragma once
 
 #include <memory>

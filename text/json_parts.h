@@ -1,4 +1,4 @@
-// text/json_parts.h: what the readers of the parts of a tokenizer.json share.
+// text/json_parts.h: helpers that the readers of the parts of a tokenizer.json share.
 //
 // Every part is an object with a "type". Nothing in it is skipped: a key that zinc does not know is
 // refused by name, with its place.

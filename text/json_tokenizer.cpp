@@ -11,7 +11,7 @@
 
 namespace zinc::text {
 
-// One call of encode: what it writes to, and the cache that it has for so long.
+// One call of encode: its output, and the cache that it has for the time.
 class JsonTokenizer::Call {
  public:
   Call(const JsonTokenizer& tokenizer, std::vector<int32_t>& ids)

@@ -35,7 +35,7 @@ class JsonTokenizer final : public Tokenizer {
     std::vector<AddedToken> added_tokens{};
     PostProcessor post_processor{};
     TokenDecoder decoder{};
-    // Tokens' texts; ignored where there are none such.
+    // Texts of tokens; ignored where the vocabulary has no such token.
     std::optional<std::string> end_of_text{}, mask_token{};
   };
   explicit JsonTokenizer(Parts parts);
@@ -56,7 +56,7 @@ class JsonTokenizer final : public Tokenizer {
   std::optional<int32_t> mask_token() const override { return mask_token_; }
   bool is_special(int32_t token) const override;
 
-  std::optional<int32_t> find(std::string_view token) const;  // its id
+  std::optional<int32_t> find(std::string_view token) const;  // the id of a token
 
  private:
   class Call;
@@ -66,7 +66,7 @@ class JsonTokenizer final : public Tokenizer {
   AddedTokens added_;
   int64_t vocabulary_size_ = 0;
   std::optional<int32_t> end_of_text_, mask_token_;
-  std::vector<std::string> bytes_;  // of each token, where the decoder is ByteLevel
+  std::vector<std::string> bytes_;  // bytes of each token, where the decoder is ByteLevel
   mutable PieceCachePool caches_;
 };
 

@@ -16,15 +16,15 @@ namespace {
 
 constexpr size_t kMaxNormalizerSteps = 64;
 constexpr size_t kMaxContentBytes = 4096;
-constexpr size_t kMaxGrowth = 64;  // of a step: bytes of its result for one of its text
+constexpr size_t kMaxGrowth = 64;  // of a step: bytes of its result for one byte of its text
 
 using TextFunction = std::function<std::string(std::string_view)>;
 
-// What characters become, whatever stands before them.
+// Replaces characters, whatever stands before them.
 class FunctionStep final : public NormalizerStep {
  public:
-  // `keeps_first`: where the first character is taken away, the next one stands for it. So it is
-  // with Precompiled in Hugging Face's library.
+  // `keeps_first`: where the first character is removed, the next one stands for it, as with
+  // Precompiled in Hugging Face's library.
   FunctionStep(TextFunction function, bool keeps_first)
       : function_(std::move(function)), keeps_first_(keeps_first) {}
   std::string apply(std::string_view text, size_t& of_first) const override {
@@ -32,7 +32,7 @@ class FunctionStep final : public NormalizerStep {
     if (of_first == 0) return out;
     const size_t made = function_(text.substr(0, of_first)).size();
     of_first = 0;
-    // To the end of a character: what is composed stands for the first of its parts.
+    // Up to the end of a character: a composed character stands for the first of its parts.
     while (of_first < made && of_first < out.size()) next_character(out, of_first);
     if (keeps_first_ && made == 0 && !out.empty()) next_character(out, of_first);
     return out;
@@ -43,7 +43,7 @@ class FunctionStep final : public NormalizerStep {
   bool keeps_first_;
 };
 
-// `change` appends to its first argument what a character becomes.
+// `change` appends the replacement of a character to its first argument.
 template <class Change>
 std::string change_characters(std::string_view text, Change change) {
   std::string out;
@@ -63,9 +63,9 @@ class ReplaceStep final : public NormalizerStep {
  public:
   ReplaceStep(std::unique_ptr<Pattern> pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  // What takes the place of several characters stands for the last of them.
+  // The replacement of several characters stands for the last of them.
   std::string apply(std::string_view text, size_t& of_first) const override {
-    if (text.empty()) return {};  // also where the pattern matches nothing at all
+    if (text.empty()) return {};  // also where the pattern matches nothing
     std::string out;
     size_t done = 0, first = 0;
     const auto keep = [&](size_t end) {

@@ -1,4 +1,4 @@
-// text/normalizer.h: what is done to text before it is cut into pieces: the "normalizer" of a
+// text/normalizer.h: changes text before it is cut into pieces: the "normalizer" of a
 // tokenizer.json.
 #pragma once
 
@@ -15,8 +15,8 @@ namespace zinc::text {
 class NormalizerStep {
  public:
   virtual ~NormalizerStep() = default;
-  // `of_first`: so many bytes at the beginning of `text`, and then of the result, stand for the
-  // first character of the text that was given.
+  // `of_first`: the number of bytes at the beginning of `text`, and on return of the result, that
+  // stand for the first character of the original text.
   virtual std::string apply(std::string_view text, size_t& of_first) const = 0;
 };
 

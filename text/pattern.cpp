@@ -25,13 +25,13 @@ class Scanner {
     size_t next;
     return kinds(i, next);
   }
-  // Behind the characters from `i` on that have `kind`.
+  // The offset behind the characters from `i` on that have `kind`.
   size_t run(size_t i, uint16_t kind) const {
     size_t next;
     while (i < text_.size() && (kinds(i, next) & kind) != 0) i = next;
     return i;
   }
-  // Behind the characters from `i` on that are no letter, number or space.
+  // The offset behind the characters from `i` on that are no letter, number or space.
   size_t run_of_others(size_t i) const {
     size_t next;
     while (i < text_.size() && (kinds(i, next) & kSorted) == 0) i = next;
@@ -50,7 +50,8 @@ class Scanner {
   const CharacterTable& table_;
 };
 
-// Behind 's 't 're 've 'm 'll 'd at `i`, which is an apostrophe; `i` where there is none.
+// The offset behind 's 't 're 've 'm 'll 'd at `i`, which is an apostrophe; `i` where there is
+// none.
 size_t contraction(const Scanner& text, size_t i, bool any_case) {
   const auto lower = [&](size_t k) {
     const char c = text.at(k);

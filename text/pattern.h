@@ -18,7 +18,7 @@ class Pattern {
   using Visit = FunctionRef<void(size_t begin, size_t end)>;
 
   virtual ~Pattern() = default;
-  // Calls visit for each match in order; matches do not overlap. One may be empty, as of "\b",
+  // Calls visit for each match in order; matches do not overlap. A match may be empty, as for "\b",
   // unless the match before it ends there. `text` is well-formed UTF-8. Throws DataError where a
   // match takes more than the limits of kMaxMatchSteps allow. Several threads may call it at once.
   virtual void for_each_match(std::string_view text, Visit visit) const = 0;
@@ -27,14 +27,14 @@ class Pattern {
 // Backtracking steps of one match. A pattern that needs more is refused at the text that shows it.
 inline constexpr uint32_t kMaxMatchSteps = 10'000'000;
 
-// `regex` in Oniguruma's dialect, as tokenizer.json has it. Throws DataError where it is no pattern
-// or means something else to PCRE2 (nested classes, `&&` in a class, \h), and ConfigError where it
+// `regex`: in Oniguruma's dialect, as in tokenizer.json. Throws DataError where it is no pattern or
+// has another meaning in PCRE2 (nested classes, `&&` in a class, \h), and ConfigError where it
 // needs PCRE2 and this build has none.
 std::unique_ptr<Pattern> make_pattern(const std::string& regex);
 // The text itself, which is not empty.
 std::unique_ptr<Pattern> make_literal_pattern(std::string text);
 
-// For tests: by PCRE2 even where there is a matcher of our own.
+// For tests: uses PCRE2 even where there is a matcher of our own.
 std::unique_ptr<Pattern> make_general_pattern(const std::string& regex);
 
 // Names of the patterns with a matcher of their own.

@@ -65,9 +65,9 @@ std::string members_of(char kind) {
   return parts;
 }
 
-// A pattern in Oniguruma's dialect as one that means the same to PCRE2: \d, \s, \w, \b, categories
-// and POSIX classes have the members of Oniguruma's tables, ^ and $ are ends of lines. What has no
-// such form is refused.
+// Translates a pattern from Oniguruma's dialect to a PCRE2 pattern of the same meaning: \d, \s, \w,
+// \b, categories and POSIX classes have the members of Oniguruma's tables, ^ and $ are ends of
+// lines. A pattern without such a form is refused.
 class Translator {
  public:
   explicit Translator(const std::string& regex) : regex_(regex) {}
@@ -206,7 +206,8 @@ class Pcre2Pattern final : public Pattern {
                               PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &error, &place,
                               context.get()));
     if (code_ == nullptr) refuse(regex, place, message_of(error));
-    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);  // where it fails, matching is interpreted
+    // Without the compiled code, matching is interpreted.
+    pcre2_jit_compile(code_.get(), PCRE2_JIT_COMPLETE);
     limits_.reset(pcre2_match_context_create(nullptr));
     pcre2_set_match_limit(limits_.get(), kMaxMatchSteps);
     pcre2_set_heap_limit(limits_.get(), kMaxMatchKibibytes);
@@ -222,7 +223,7 @@ class Pcre2Pattern final : public Pattern {
                            PCRE2_NO_UTF_CHECK | options, data.get(), limits_.get());
       };
       int count = match(0);
-      // Compiled code has a small stack; the interpreter takes what the heap limit allows.
+      // Compiled code has a small stack; the interpreter may take memory up to the heap limit.
       if (count == PCRE2_ERROR_JIT_STACKLIMIT) count = match(PCRE2_NO_JIT);
       if (count == PCRE2_ERROR_NOMATCH) return;
       if (count < 0) {

@@ -11,7 +11,7 @@
 
 namespace zinc::text {
 
-// Of one thread at a time. Bounded: when it is full it starts anew.
+// For one thread at a time. Bounded: when the cache is full it is emptied.
 class PieceCache {
  public:
   static constexpr size_t kMaxPieceBytes = 64;  // longer pieces are not kept

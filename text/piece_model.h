@@ -27,7 +27,7 @@ class PieceModel {
   virtual int32_t begin_id() const = 0;
   virtual int32_t end_id() const = 0;
   virtual void encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
-  // Pieces below size(). How many spaces go from the front is the model's setting.
+  // Pieces below size(). A setting of the model decides how many spaces are removed from the front.
   virtual std::string decode(std::span<const int32_t> pieces) const = 0;
 };
 
@@ -36,9 +36,9 @@ std::unique_ptr<PieceModel> load_piece_model(const std::string& path);
 
 struct PieceTraining {
   std::vector<std::string> files;  // UTF-8 text, a sentence a line
-  std::string prefix;              // of <prefix>.model and <prefix>.vocab
+  std::string prefix;              // for <prefix>.model and <prefix>.vocab
   int64_t vocabulary_size = 8192;
-  bool bpe = false;                    // else Unigram
+  bool bpe = false;                    // false: Unigram
   double character_coverage = 0.9995;  // the rest of the characters becomes bytes
   int threads = 1;
 };

@@ -42,7 +42,7 @@ class PieceTokenizer final : public Tokenizer {
   Parts parts_;
   AddedTokens added_;
   int64_t vocabulary_size_;
-  bool drops_all_spaces_ = false;  // from the front of a text, else the first one
+  bool drops_all_spaces_ = false;  // from the front of a text; false: drops the first space only
 };
 
 }  // namespace zinc::text

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMaxSteps = 64;
 
-// What becomes of the matches of a Split.
+// The treatment of the matches of a Split.
 enum class SplitBehavior : uint8_t {
   removed,
   isolated,

@@ -13,7 +13,7 @@ namespace zinc::text {
 
 struct PreToken {
   std::string_view text;  // not empty; valid during the call that gets it
-  size_t of_first;  // so many bytes at its beginning stand for the whole text's first character
+  size_t of_first;        // bytes at its beginning that stand for the whole text's first character
 };
 using PreTokenVisit = FunctionRef<void(PreToken)>;
 

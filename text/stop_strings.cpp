@@ -26,7 +26,7 @@ bool StopStrings::end(std::span<const int32_t> tokens) const {
     tail.insert(0, bytes);
   }
   return std::ranges::any_of(strings_, [&](const std::string& one) {
-    // Those that ended before the last token ended the text then.
+    // A stop string that ended before the last token has ended the text earlier.
     const size_t place = tail.rfind(one);
     return place != tail.npos && place + one.size() + last.size() > tail.size();
   });

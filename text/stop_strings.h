@@ -17,9 +17,9 @@ class StopStrings {
   StopStrings(const Tokenizer& tokenizer, std::vector<std::string> strings);
 
   bool empty() const { return strings_.empty(); }
-  // The last token completes one of them: for GenerateOptions::ends.
+  // True if the last token completes a stop string: for GenerateOptions::ends.
   bool end(std::span<const int32_t> tokens) const;
-  // The text up to the first of them.
+  // The text up to the first stop string.
   std::string before(std::string_view text) const;
   // How many bytes at the text's end may be the beginning of one.
   size_t doubtful(std::string_view text) const;

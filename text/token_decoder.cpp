@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMaxDecoderSteps = 64;
 
-// A step that treats each token by itself.
+// A step that treats each token alone.
 class SingleStep : public DecoderStep {
  public:
   void decode(std::vector<std::string>& tokens) const override {

@@ -29,11 +29,11 @@ class TokenDecoder {
   // Exactly as Hugging Face's tokenizers: bytes that are no UTF-8 become U+FFFD, of each maximal
   // ill-formed part (ByteLevel) or of each byte of a run that is not UTF-8 (ByteFallback).
   std::string decode(std::vector<std::string> tokens) const;
-  // The bytes that one token adds to a text; together they are what decode() gives, but for what is
-  // not UTF-8.
+  // The bytes that one token adds to a text. All bytes together are the text that decode() gives,
+  // except where they are not UTF-8.
   std::string bytes_of(std::string token, bool first) const;
 
-  bool is_byte_level() const { return byte_level_; }  // and nothing else
+  bool is_byte_level() const { return byte_level_; }  // and has no other step
 
  private:
   void add(const files::json::Value& part);

@@ -19,28 +19,29 @@ class Tokenizer {
 
   virtual std::string_view name() const = 0;    // "bytes", or the file that it was read from
   virtual int64_t vocabulary_size() const = 0;  // every token is below it
-  // The same without the tokens that were added to those of the tokenizer's own model.
+  // The same bound without added tokens.
   virtual int64_t own_vocabulary_size() const { return vocabulary_size(); }
   // The tokens of a text and nothing around them. Bytes that are not UTF-8 count as U+FFFD (the
   // byte tokenizer keeps them).
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
-  // With the special tokens that the tokenizer puts around a text, as in <s> ... </s>.
+  // Encodes with the special tokens that the tokenizer puts around a text, as in <s> ... </s>.
   virtual std::vector<int32_t> encode_with_specials(std::string_view text) const {
     return encode(text);
   }
   // Appends the bytes that a token adds to a text: part of a character, or several. `first`: it is
   // the first token of the text. Returns whether the next token counts as the first, too: where
-  // this one was a mark, or a space that goes from the front. A token outside the vocabulary adds
-  // nothing: many models have more rows than their tokenizer has tokens, and may write one of them.
+  // this one was a mark, or a space that is removed from the front. A token outside the vocabulary
+  // adds nothing: many models have more rows than their tokenizer has tokens, and may write one of
+  // them.
   virtual bool append_bytes(int32_t token, bool first, std::string& out) const = 0;
-  // Well-formed UTF-8: what is not becomes U+FFFD. decode(encode(text)) == text for well-formed
-  // text and a tokenizer of bytes.
+  // Returns well-formed UTF-8: ill-formed parts become U+FFFD. decode(encode(text)) == text for
+  // well-formed text and a tokenizer of bytes.
   virtual std::string decode(std::span<const int32_t> tokens) const;
-  // Ends a document, where the tokenizer names such a token.
+  // The token that ends a document; absent where the tokenizer names none.
   virtual std::optional<int32_t> end_of_text() const { return std::nullopt; }
-  // Stands in a text where a token is to be guessed, where the tokenizer names such a token.
+  // The token that stands for one to be guessed; absent where the tokenizer names none.
   virtual std::optional<int32_t> mask_token() const { return std::nullopt; }
-  // A mark and no text, as the begin, the end or the padding of one.
+  // Whether the token is a mark and no text, such as the begin, the end or the padding of a text.
   virtual bool is_special(int32_t token) const {
     static_cast<void>(token);
     return false;
@@ -53,8 +54,8 @@ class Tokenizer {
 // Text as it is generated: shows characters as soon as they are complete.
 class StreamingDecoder {
  public:
-  // With `goes_on` the tokens follow others, a prompt say, so that the first is not the first of
-  // the text.
+  // `goes_on`: the tokens follow others, such as a prompt, so the first one is not the first of the
+  // text.
   explicit StreamingDecoder(const Tokenizer& tokenizer, bool goes_on = false)
       : tokenizer_(&tokenizer), first_(!goes_on) {}
   std::string push(int32_t token);

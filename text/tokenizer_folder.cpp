@@ -218,8 +218,8 @@ void append_listed_tokens(const Settings& settings, std::vector<AddedToken>& tok
   }
 }
 
-// What stands around a text, and which tokens are on top of the model, follows from the class that
-// the settings name.
+// The class that the settings name decides the tokens around a text and the tokens beside the
+// model's.
 std::unique_ptr<Tokenizer> load_pieces(const std::string& path) {
   // THUDM's tokenization_chatglm.py: these follow the model's own pieces in this order.
   static constexpr std::string_view kChatGlm[] = {"[MASK]",   "[gMASK]",       "[sMASK]",
@@ -287,7 +287,7 @@ std::unique_ptr<Tokenizer> load_json(const std::string& path) {
   const std::optional<std::string> end = settings.token("eos_token");
   const std::optional<std::string> mask = settings.token("mask_token");
   std::unique_ptr<JsonTokenizer> tokenizer = JsonTokenizer::parse(read_json(path), path, end, mask);
-  // Where nothing says it: the names of the families.
+  // If no file names the token, it is looked up by the names that model families use.
   const auto named = [&](const std::optional<std::string>& said,
                          std::initializer_list<const char*> names) {
     if (said) return said;

@@ -86,7 +86,7 @@ void UnigramModel::encode(std::string_view piece, std::vector<int32_t>& ids) con
   constexpr int32_t kUnknown = -1;
   struct Node {
     double score = 0.0;
-    size_t begin = kNowhere;  // of the last token of the best way here
+    size_t begin = kNowhere;  // of the last token of the best segmentation that ends here
     int32_t id = kUnknown;
   };
   std::vector<Node> best(piece.size() + 1);
@@ -105,7 +105,7 @@ void UnigramModel::encode(std::string_view piece, std::vector<int32_t>& ids) con
     if (!has_single) offer(begin, next, unknown_score_, unknown_.value_or(kUnknown));
     begin = next;
   }
-  // From the end; neighbouring unknown characters are one token.
+  // Collected from the end; neighbouring unknown characters are one token.
   std::vector<std::pair<size_t, size_t>> cuts;
   const auto is_unknown = [&](const Node& node) { return node.id == unknown_.value_or(kUnknown); };
   for (size_t end = piece.size(); end > 0;) {

@@ -35,7 +35,7 @@ class UnigramModel final : public TokenModel {
   std::vector<double> scores_;
   std::optional<int32_t> unknown_;
   double unknown_score_ = 0.0;
-  std::vector<int32_t> fallback_ids_;  // of <0x00> .. <0xFF>, or empty
+  std::vector<int32_t> fallback_ids_;  // for <0x00> .. <0xFF>, or empty
   ByteTrie trie_;
 };
 

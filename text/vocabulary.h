@@ -13,7 +13,7 @@
 
 namespace zinc::text {
 
-// Token ids of a file lie below it, so that a number in a file cannot ask for all memory.
+// Upper bound of token ids in a file, so that a number in a file cannot ask for all memory.
 inline constexpr int64_t kMaxVocabulary = int64_t{1} << 22;
 
 class Vocabulary {

@@ -9,7 +9,7 @@
 namespace zinc::train {
 namespace {
 
-constexpr std::string_view kEvalPrefix = "eval_";  // that transformers puts before them
+constexpr std::string_view kEvalPrefix = "eval_";  // transformers' prefix of names of metrics
 
 }  // namespace
 

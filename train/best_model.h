@@ -14,8 +14,8 @@ struct BestModelOptions {
   // "loss" or "perplexity" of the first validation set. For a set with a name: "NAME/loss".
   std::string metric = "loss";
   std::optional<bool> greater_is_better;  // absent: false, as for both metrics
-  // The run ends after so many evaluations in a row without an improvement; 0: never. An
-  // improvement is better than the best before by more than `threshold`.
+  // The number of evaluations in a row without an improvement after which the run ends; 0: never.
+  // An improvement is better than the best before by more than `threshold`.
   int64_t patience = 0;
   double threshold = 0.0;
   // At the end the model gets the best weights again, unless the run was told to stop.
@@ -26,9 +26,9 @@ struct BestModelOptions {
 struct BestSoFar {
   std::string metric;
   bool greater_is_better = false;
-  int64_t samples = 0;              // of the set that decides; others have other figures
-  std::optional<double> value;      // absent: none was finite
-  int64_t step = 0;                 // of the best
+  int64_t samples = 0;          // samples of the set that decides; other numbers give other figures
+  std::optional<double> value;  // absent: none was finite
+  int64_t step = 0;             // step of the best figure
   int64_t without_improvement = 0;  // evaluations since the last improvement
 };
 
@@ -44,7 +44,7 @@ class BestModel {
   bool go_on_from(const BestSoFar& start, int64_t samples);
 
   const BestModelOptions& options() const { return options_; }
-  size_t set() const { return set_; }  // whose figure decides
+  size_t set() const { return set_; }  // the set whose figure decides
   double value_of(double loss) const;  // the metric
   // Takes the loss of set() after `step`. True if it is the best so far. A loss that is not finite
   // never is.

@@ -39,7 +39,7 @@ zero::TrainingState state_of(const files::DeepSpeedCounters& counters,
   return state;
 }
 
-// One of the model's parameters, and DeepSpeed's in which it lies.
+// A parameter of the model, and the parameter of DeepSpeed in which it lies.
 struct ConvertedParameter {
   std::string name;
   Shape shape;

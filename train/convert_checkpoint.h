@@ -14,15 +14,15 @@
 namespace zinc::train {
 
 struct ConvertOptions {
-  uint64_t seed = 1234;             // of the run that goes on
-  std::string optimizer = "AdamW";  // its name here
-  // Of the model; null: not known, and zinc checkpoint export cannot write it.
+  uint64_t seed = 1234;             // of the run that continues
+  std::string optimizer = "AdamW";  // the optimizer's name in zinc
+  // The model's config; null: not known, and zinc checkpoint export cannot write it.
   const hub::ModelConfigFile* model = nullptr;
 };
 
-// Writes <folder>/step-<steps> from what DeepSpeed saved: weights, moments where there are any
-// (zeros elsewhere), and counters; the order of the data is zinc's own. The states of the
-// optimizer are Adam's. Returns the path. DataError as the reader; IoError.
+// Writes <folder>/step-<steps> from a checkpoint of DeepSpeed: weights, moments where there are any
+// (zeros elsewhere), and counters. The order of the data is zinc's. The states of the optimizer are
+// Adam's. Returns the path. DataError as the reader; IoError.
 std::string convert_deepspeed(const files::DeepSpeedCheckpoint& from, const std::string& folder,
                               const ConvertOptions& options = {});
 

@@ -34,7 +34,7 @@ std::string checkpoints_of(const std::string& out) { return str(out, '/', kCheck
 
 std::string hex(uint64_t hash) { return fmt::format("{:016x}", hash); }
 
-// Of those that a run which goes on has to share with its checkpoint.
+// Whether a continued run must have the same fingerprint as its checkpoint.
 bool is_compared(const std::string& fingerprint) {
   return fingerprint == "model" || fingerprint == "data" || fingerprint == "tuning";
 }
@@ -44,7 +44,7 @@ bool is_same_folder(const std::string& a, const std::string& b) {
   return fs::weakly_canonical(a, error) == fs::weakly_canonical(b, error) && !error;
 }
 
-// Weights that somebody may want: "final", "step-000100". Not the best so far of a run that was
+// Weights that a user may want: "final", "step-000100". Not the best so far of a run that was
 // killed before its first checkpoint: the same run finds it again.
 bool has_weights(const std::string& out) {
   return files::folder_exists(out + "/final") || !find_checkpoints(out).empty();
@@ -65,7 +65,7 @@ Place place_of(std::string resume, const std::string& out) {
   return {resume, ""};
 }
 
-// Zeros, where values come from a checkpoint next.
+// First values of an engine that loads a checkpoint next: zeros.
 class NoValues : public nn::WeightSource {
  public:
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override {
@@ -76,7 +76,7 @@ class NoValues : public nn::WeightSource {
   }
 };
 
-// What a model trains, of saved weights; what is frozen stays.
+// The trained values, from saved weights; frozen values stay.
 class TrainedWeights : public zero::StateSource {
  public:
   TrainedWeights(const nn::WeightSource& weights, nn::Model& model, zero::TrainingState state)
@@ -109,7 +109,7 @@ std::string best_json(const BestSoFar& best) {
   return files::json::write(object) + '\n';
 }
 
-// Whether <out>/best are the weights of that step.
+// Whether <out>/best holds the weights of step `step`.
 bool has_best(const std::string& out, int64_t step) {
   return files::folder_exists(str(out, '/', kBest)) && files::file_exists(out + "/best.json") &&
          files::json::parse_file(out + "/best.json").at("step").as_int64() == step;
@@ -128,7 +128,7 @@ void copy_best(const std::string& from, const std::string& out, const BestSoFar&
 
 }  // namespace
 
-// `work` on every rank, with one outcome for all.
+// Runs `work` on every rank, with one outcome for all.
 template <class Work>
 void Run::together(std::string_view operation, const Work& work) {
   failed_together_ = true;
@@ -167,8 +167,8 @@ void Run::open() {
   if (!config_.trace.empty() && !is_traced_by_program()) open_trace();
 }
 
-// A run goes on in its own folder; where it has left nothing to go on from, nor anything that
-// somebody may want, a new one takes its place.
+// A run continues in its own folder. If the folder has neither a checkpoint nor weights that a user
+// may want, a new folder takes its place.
 void Run::open_folder() {
   const std::string checkpoints = checkpoints_of(options_.out);
   const bool is_run = RunFolder::is_run(options_.out);
@@ -226,7 +226,7 @@ void Run::find_checkpoint() {
   });
 }
 
-// Of the run that goes on here in another folder.
+// Finds the best weights of the run that continues here in another folder.
 void Run::find_best_of(const std::string& run) {
   BestSoFar& best = start_.trainer.best;
   if (!best.value) return;
@@ -247,18 +247,19 @@ std::optional<FiguresSoFar> Run::figures_so_far() const {
   return FiguresSoFar{.step = checkpoint_->state().steps, .samples = start_.trainer.samples};
 }
 
-// Where the configuration was applied to the world: see train/config/rank_config.h.
+// True if the world has the trace already, as load_config(path, world) of
+// train/config/rank_config.h sets it.
 bool Run::is_traced_by_program() const { return world_.settings().trace_file == config_.trace; }
 
-// A run that goes on leaves the trace of what was before, and takes a name of its own.
+// The trace of a continued run gets another name, and leaves the earlier trace in place.
 std::string Run::name_of_trace() const {
   if (!checkpoint_) return folder_->place_of(config_.trace);
   const std::string mark = str("from-", checkpoint_name(checkpoint_->state().steps));
   return free_trace_name(folder_->place_of(trace_name(config_.trace, mark)));
 }
 
-// Every host's first rank begins the file, the others append to it. Between hosts, appending is not
-// safe on every file system: each rank has a file of its own.
+// Every host's first rank begins the file, the others append to it. With several hosts, appending
+// is not safe on every file system: each rank has its own file.
 void Run::open_trace() {
   std::string path;
   together("name the trace", [&] {
@@ -348,8 +349,8 @@ bool Run::load_best(const BestSoFar& best) {
   return true;
 }
 
-// `work` on the run's checkpoints. Where it fails for the sake of files, the run goes on, unless it
-// must not.
+// Runs `work` on the run's checkpoints. If it fails because of files, the run continues, unless the
+// configuration requires checkpoints.
 template <class Work>
 void Run::on_checkpoints(TrainerObserver* observer, const Work& work) {
   try {
@@ -358,7 +359,7 @@ void Run::on_checkpoints(TrainerObserver* observer, const Work& work) {
   } catch (const CommError&) {  // the others may not get here
     throw;
   } catch (const std::exception& error) {
-    // Of numbers: the weights are damaged, and so would be every later checkpoint.
+    // An error about numbers: the weights are damaged, and every later checkpoint would be, too.
     const bool is_files = dynamic_cast<const IoError*>(&error) != nullptr ||
                           dynamic_cast<const PeerFailed*>(&error) != nullptr;
     failed_together_ = true;
@@ -482,7 +483,7 @@ TrainResult Run::train(data::Loader& loader, ValidationSets validation, TrainerO
                      .trace = trace_ ? &*trace_ : nullptr});
   try {
     return trainer->run();
-  } catch (const NumericsError&) {  // of a step: on every rank, in the same words
+  } catch (const NumericsError&) {  // from a step: on every rank, with the same text
     if (saver_->is_pending()) {
       on_checkpoints(observer, [&] { end_checkpoint(saver_->finish(), observer); });
     }

@@ -54,16 +54,16 @@ struct RunOptions {
   std::function<std::vector<SampleText>(zero::Engine& engine)> sample;
   int64_t sample_every = 0;
   int64_t histogram_every = 0;
-  // Where the run continues from. Empty: it begins anew. "auto": the newest whole checkpoint in
-  // `out`; without one the run begins anew. Otherwise a checkpoint, a folder of checkpoints, or the
-  // folder of a run.
+  // The checkpoint that the run continues from. Empty: it begins anew. "auto": the newest whole
+  // checkpoint in `out`; without one the run begins anew. Otherwise a checkpoint, a folder of
+  // checkpoints, or the folder of a run.
   std::string resume;
   double ends_at = 0.0;          // TrainerOptions
   bool allow_damaged = false;    // saves weights with NaN or infinities, but not as the best
   std::string frozen_from;       // SaveCheckpointOptions; a continued run reads them there too
-  std::string tokenizer_folder;  // whose files are saved beside the weights; empty: none
-  const hub::ModelConfigFile* model =
-      nullptr;  // of a model that zinc knows: its config.json; may be null
+  std::string tokenizer_folder;  // its files are saved beside the weights; empty: none
+  // The config.json of a model that zinc knows; may be null.
+  const hub::ModelConfigFile* model = nullptr;
   const std::atomic<bool>* stop = nullptr;  // TrainerOptions
 };
 
@@ -72,11 +72,12 @@ class Run {
   // All must outlive the run.
   Run(comm::World& world, const Config& config, RunOptions options);
 
-  // Checks that the ranks run the same configuration, and the same of what `more` names. Throws
-  // ConfigError.
+  // Checks that the ranks run the same configuration, and agree on the fingerprints in `more`.
+  // Throws ConfigError.
   void agree(std::vector<comm::Fingerprint> more);
   // Sets the length of the run instead of options.steps, for a length that is known later, as one
-  // in epochs: length_of_epochs() of what is known after open(). Call before make_engine().
+  // in epochs: length_of_epochs() with the values that are known after open(). Call before
+  // make_engine().
   void set_steps(int64_t steps);
   // Makes the folder, with the resolved configuration, the files of figures and the file of the
   // trace. Throws as RunFolder does.
@@ -97,7 +98,7 @@ class Run {
   // <out>/checkpoints/step-N. <out>/best.json has the step and the figure of the best weights. A
   // checkpoint that fails with an IoError is a note to the observer, unless the configuration
   // requires checkpoints; any other failure ends the run. `observer` may be null. A step that
-  // throws NumericsError has changed no weight; last_saved() says what was saved.
+  // throws NumericsError has changed no weight; last_saved() names the saved weights.
   TrainResult train(data::Loader& loader, ValidationSets validation = {},
                     TrainerObserver* observer = nullptr);
   // Closes the trace.
@@ -114,7 +115,7 @@ class Run {
   const Checkpoint* resumed() const { return checkpoint_ ? &*checkpoint_ : nullptr; }
   // Samples that the run had taken at that checkpoint; 0: it begins anew.
   int64_t samples_so_far() const { return start_.loader.samples; }
-  // What open() found that the user should know, a line each.
+  // Findings of open() for the user, a line each.
   const std::vector<std::string>& notes() const { return notes_; }
   // True if the error that a call has thrown was thrown on all ranks. If false, as in a collective
   // that lost a peer, other ranks may not know of it.
@@ -145,18 +146,19 @@ class Run {
   const RunOptions options_;
   int64_t steps_;
   std::vector<comm::Fingerprint> agreed_;
-  std::optional<RunFolder> folder_;                  // of rank 0
+  std::optional<RunFolder> folder_;                  // on rank 0
   std::vector<std::unique_ptr<MetricsSink>> sinks_;  // likewise
   bool reopened_ = false;                            // the folder holds a run that goes on, or may
   std::optional<Checkpoint> checkpoint_;
   RunPosition start_;
-  std::string best_from_;  // the run whose best weights become those of this; empty: they are here
+  // The run whose best weights become this run's; empty: they are in this run's folder.
+  std::string best_from_;
   std::vector<std::string> notes_;
   std::optional<TraceWriter> trace_;
   std::unique_ptr<zero::Engine> engine_;
   std::unique_ptr<CheckpointSaver> saver_;
   std::string saved_, saved_checkpoint_;
-  int64_t checkpoint_step_ = 0;  // of the last one that was begun
+  int64_t checkpoint_step_ = 0;  // step of the last checkpoint that was begun
   bool failed_together_ = false;
 };
 

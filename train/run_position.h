@@ -14,7 +14,8 @@ namespace zinc::train {
 struct RunPosition {
   data::LoaderState loader;
   TrainerState trainer;
-  std::map<std::string, std::string> fingerprints;  // what ranks agreed on, in hexadecimal
+  // The fingerprints that ranks agreed on, in hexadecimal.
+  std::map<std::string, std::string> fingerprints;
 };
 
 // Converts a position to the client state of a checkpoint, and back. Throws a DataError for client

@@ -24,7 +24,7 @@ std::string step_name(int64_t step) {
   return "step-" + digits;
 }
 
-// Of a name that stands in keys of figures and in names of files.
+// Whether a name may be part of figures' keys and of file names.
 bool is_plain(const std::string& name) {
   return !name.empty() && std::ranges::all_of(name, [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '.' || c == '_' || c == '-';
@@ -123,7 +123,7 @@ bool Trainer::is_done() const {
   return result_.steps >= options_.steps || result_.stopped || best_.is_time_to_stop();
 }
 
-// In an epoch that began after samples_before and is over now, or after so many steps.
+// True at the end of an epoch that was under way after samples_before, or every eval_every steps.
 bool Trainer::is_evaluation_due(int64_t samples_before) const {
   if (options_.eval_every > 0 && result_.steps % options_.eval_every == 0) return true;
   const int64_t epoch = loader_.samples_per_epoch();
@@ -181,7 +181,7 @@ TrainResult Trainer::run() {
   }
   const bool told_to_stop = result_.stopped || result_.evaluation_stopped;
   if (options_.best.load_at_end && !told_to_stop) load_best();
-  // What other streams are still writing down belongs to the run.
+  // Events that other streams are still writing belong to the run.
   if (options_.trace != nullptr) engine_.world().context().synchronize();
   drain_trace();
   if (!told_to_stop) write_samples();
@@ -257,7 +257,7 @@ void Trainer::save_final() {
 }
 
 bool Trainer::is_told_to_stop() {
-  // To save takes about as long as it took, and there are weights after it.
+  // Saving takes about as long as the slowest checkpoint, and the weights follow it.
   constexpr double kLeast = 60.0;
   const double margin = std::max(kLeast, 3.0 * checkpoint_takes_ + 2.0 * result_.seconds_per_step);
   const bool ends = options_.ends_at > 0.0 && wall_time() + margin > options_.ends_at;
@@ -328,7 +328,8 @@ StepMetrics Trainer::train_step() {
   return metrics;
 }
 
-// Told and kept until the first step is done: a run without one leaves nothing.
+// The figures are told now, and kept until the first step is done: a run without a step leaves no
+// files.
 std::optional<StepMetrics> Trainer::evaluate_before_first_step() {
   if (!options_.eval_on_start || result_.steps > 0) return std::nullopt;
   std::optional<std::vector<SetLoss>> losses = evaluate();
@@ -356,8 +357,8 @@ void Trainer::evaluate_and_keep_best(StepMetrics& metrics) {
   tell_of(metrics, best);
 }
 
-// Weights that are worth less than the run: it goes on without them, as without a checkpoint. The
-// best so far stays that of this step, and its weights are not there.
+// Saves the best weights. If that fails because of files, the run continues, as without a
+// checkpoint: the best figure stays that of this step, and its weights do not exist.
 void Trainer::save_best() {
   try {
     save("best");
@@ -398,7 +399,7 @@ std::optional<std::vector<SetLoss>> Trainer::evaluate() {
 std::optional<double> Trainer::evaluate_on(const data::EvaluationSet& set,
                                            EvaluationProgress progress) {
   const auto start = std::chrono::steady_clock::now();
-  // Batch after batch in the order of their index, whoever computed them.
+  // Losses are added in the order of the batches' index, whichever rank computed them.
   zero::Evaluation total;
   for (int64_t round = 0; round < set.num_rounds(); ++round) {
     if (observer_ != nullptr) observer_->on_evaluating(progress);
@@ -441,8 +442,8 @@ FigureTime Trainer::now() const {
   return {.step = result_.steps, .samples = samples_, .wall_time = wall_time()};
 }
 
-// A disk that is full does not end the run. Of a file that cannot be written it is told once, until
-// one can be again.
+// A full disk does not end the run. A file that cannot be written is reported once, until it can be
+// written again.
 template <class Write>
 void Trainer::write_beside(const Write& write) {
   for (size_t i = 0; i < sinks_.size(); ++i) {
@@ -462,7 +463,8 @@ void Trainer::write_samples() {
   write_beside([&](MetricsSink& sink) { sink.write_samples(now(), samples); });
 }
 
-// A signal that ended a sample has ended the run, with a checkpoint of the same step.
+// Writes samples that the run before owes: a signal that ended its sampling ended the run, too,
+// with a checkpoint of the same step.
 void Trainer::write_samples_of_before() {
   const int64_t every = options_.sample_every;
   if (!options_.sample || first_step_ == 0 || every == 0 || first_step_ % every != 0) return;

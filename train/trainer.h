@@ -45,11 +45,11 @@ class ValidationSets {
 
 // The result of one evaluation.
 struct EvaluationResult {
-  int64_t step = 0;           // it came after this step; 0: before the first
+  int64_t step = 0;           // the step before the evaluation; 0: before the first step
   std::vector<SetLoss> sets;  // in the order of ValidationSets
-  double val_loss = 0.0;      // of the set that decides about the best
+  double val_loss = 0.0;      // of the set that decides which weights are the best
   std::string metric;         // BestModelOptions
-  double value = 0.0;         // of that metric
+  double value = 0.0;         // of the metric
   bool best = false;          // the best so far
 };
 
@@ -122,8 +122,8 @@ struct TrainerOptions {
   // interval.
   int64_t checkpoint_every = 0;
   double checkpoint_seconds = 0.0;
-  // Called on every rank when the first step is done, before anything of it is reported or saved.
-  // May be empty.
+  // Called on every rank when the first step is done, before its figures are reported or saved. May
+  // be empty.
   std::function<void()> started;
   // Saves the weights under a name; called on every rank. May be empty.
   // - "step-000100": by export_every
@@ -131,10 +131,10 @@ struct TrainerOptions {
   //   finite
   // - "final": before the last evaluation, and again after the best weights were loaded
   std::function<void(const std::string& name)> save;
-  // False: a run whose "best" cannot be written for the sake of files goes on, and says so.
+  // False: a run whose "best" cannot be written, for a failure of files, continues with a note.
   bool saves_are_required = false;
-  // With best.load_at_end: loads the weights that were saved as "best" into the engine. False: they
-  // do not exist any more.
+  // With best.load_at_end: loads the weights that were saved as "best" into the engine. Returns
+  // false if they do not exist any more.
   std::function<bool(const BestSoFar& best)> load_best;
   // Called on every rank between steps: when a checkpoint is due, before a run that was told to
   // stop ends, and at the end of a run with intervals. May be empty.
@@ -144,7 +144,7 @@ struct TrainerOptions {
   // Time of the system clock, in seconds, at which the run will be ended from outside. The run
   // stops early enough to save. 0: not known.
   double ends_at = 0.0;
-  TrainerState start{};  // of a run that continues; its steps are the engine's
+  TrainerState start{};  // for a run that continues; its steps are the engine's
   // Another thread sets it to true to end the run, after the step under way or after the batch of
   // an evaluation.
   const std::atomic<bool>* stop = nullptr;
@@ -154,13 +154,14 @@ struct TrainerOptions {
 
 struct TrainResult {
   int64_t steps = 0;
-  int64_t applied = 0;  // of those; the others were skipped, for gradients that were not finite
-  double loss = 0.0;    // of the last step
+  // Applied steps; the others were skipped, for gradients that were not finite.
+  int64_t applied = 0;
+  double loss = 0.0;               // of the last step
   std::optional<double> val_loss;  // of the last evaluation
   BestSoFar best;
   bool stopped = false;        // options.stop ended it before all steps were done
   bool stopped_early = false;  // options.best.patience ended it
-  bool loaded_best = false;    // the engine, and what was saved as "final", hold the best weights
+  bool loaded_best = false;    // the engine, and the weights saved as "final", are the best weights
   bool evaluation_stopped = false;  // options.stop ended the evaluation after all steps
   double seconds = 0.0;             // of training steps, without evaluation and saving
   int64_t tokens = 0;
@@ -177,8 +178,8 @@ class Trainer {
           TrainerOptions options);
 
   // Runs the loop. Collective. A step that throws NumericsError throws on every rank and has
-  // changed no weight; so does one that was skipped and whose loss is not finite (in f16 the second
-  // in a row). The weights are then saved under the name of the step before, unless they are saved
+  // changed no weight. A skipped step whose loss is not finite throws it, too (in f16 the second in
+  // a row). The weights are then saved under the name of the step before, unless they are saved
   // already or save() fails, and the error is thrown on. NumericsError too, and nothing more is
   // saved, if the last step is done and all were skipped. With
   // PrecisionConfig::allow_nonfinite_loss neither is an error.
@@ -237,7 +238,7 @@ class Trainer {
   int64_t checkpoint_steps_ = 0;  // steps at the last checkpoint
   double checkpoint_clock_ = 0.0;
   double checkpoint_takes_ = 0.0;  // seconds of the slowest checkpoint
-  double seconds_before_ = 0.0;    // of steps of earlier runs
+  double seconds_before_ = 0.0;    // seconds of steps of earlier runs
 };
 
 }  // namespace zinc::train

@@ -8,8 +8,9 @@
 
 namespace zinc::train {
 
-// Of each trained parameter, in the model's order: the values that the optimizer works on, of all
-// ranks. The same on every rank; counts are the same in every world. Collective; between steps.
+// The histogram of each trained parameter, in the model's order, over the values that the optimizer
+// updates, on all ranks. The same on every rank; counts are the same in every world. Collective;
+// between steps.
 std::vector<Histogram> weight_histograms(zero::Engine& engine);
 
 }  // namespace zinc::train

@@ -49,8 +49,8 @@ double Evaluation::mean() const {
 
 namespace {
 
-// Once it is checked, with the model's longest sequence where it names none, and the ranks of the
-// world's pipeline. Throws ConfigError.
+// Returns a checked copy of the configuration, with the model's longest sequence where it names
+// none, and the ranks of the world's pipeline. Throws ConfigError.
 EngineConfig validated(EngineConfig config, const nn::Model& model, const comm::World& world) {
   config.pipeline.ranks = world.mesh().pipe;
   validate(config);
@@ -60,7 +60,7 @@ EngineConfig validated(EngineConfig config, const nn::Model& model, const comm::
   return config;
 }
 
-// The world itself, where the configuration can be run in it. Throws ConfigError.
+// Returns the world. Throws ConfigError if the configuration cannot be run in it.
 comm::World& checked(comm::World& world, const EngineConfig& config, bool dynamic_model) {
   if (dynamic_model && world.pipe() != nullptr) {
     throw ConfigError(
@@ -105,7 +105,8 @@ comm::World& checked(comm::World& world, const EngineConfig& config, bool dynami
   return world;
 }
 
-// A client's own, taken out of the options, or the configured one. Throws ConfigError.
+// Takes the client's own optimizer out of the options, or makes the configured one. Throws
+// ConfigError.
 std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
                                                    EngineOptions& options, uint64_t seed) {
   if (options.optimizer != nullptr) {
@@ -144,7 +145,8 @@ ExampleBatch example_of(nn::Model& model, const EngineConfig& config, bool knows
   };
 }
 
-// ConfigError where states of parameters that several ranks of a pipeline have leave the device.
+// Throws ConfigError if states of parameters that several ranks of a pipeline have are off the
+// device.
 void require_tied_on_device(nn::Model& model, const parallel::PipelineCut& cut,
                             const EngineConfig& config) {
   if (config.zero.offload_optimizer.device == OffloadDevice::none) return;
@@ -158,7 +160,8 @@ void require_tied_on_device(nn::Model& model, const parallel::PipelineCut& cut,
 }
 
 // Sets the model's dtype and recomputation, and cuts it for the ranks of a pipeline; null where
-// there is none. Throws ConfigError where the configuration asks for what the model cannot do.
+// there is none. Throws ConfigError if the configuration asks for something that the model cannot
+// do.
 std::unique_ptr<parallel::PipelineCut> prepare_model(nn::Model& model, const EngineConfig& config,
                                                      comm::World& world,
                                                      const ExampleBatch& example) {
@@ -175,7 +178,7 @@ std::unique_ptr<parallel::PipelineCut> prepare_model(nn::Model& model, const Eng
   return cut;
 }
 
-// Of what this rank has of the model.
+// The groups of the parameters that this rank has.
 ShardGroups groups_of(nn::Model& model, const EngineConfig& config, int world,
                       const parallel::PipelineCut* cut) {
   if (cut == nullptr) {
@@ -219,7 +222,7 @@ StepProgram plan_step(nn::Model& model, const ShardGroups& groups, const EngineC
   return program;
 }
 
-// True, or CommError where the ranks' hashes differ. Collective.
+// Returns true; throws CommError if the ranks' hashes differ. Collective.
 bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups) {
   comm::require_agreement(
       world, std::array{comm::Fingerprint{"schedule or layout", schedule},
@@ -227,13 +230,13 @@ bool agrees(comm::World& world, uint64_t schedule, uint64_t parameter_groups) {
   return true;
 }
 
-// Absent where it is not known.
+// Absent if the length is not known.
 std::optional<int64_t> run_length(const EngineOptions& options) {
   if (options.total_steps <= 0) return std::nullopt;
   return options.total_steps;
 }
 
-// Which kernels the context takes while an engine lives, if the configuration says so.
+// Sets the kernels that the context takes while an engine lives, if the configuration says so.
 class ChosenKernels {
  public:
   ChosenKernels(Context& context, kernels::WgmmaUse use)
@@ -381,7 +384,7 @@ class Engine::Impl {
   EngineConfig config_;
   nn::Model& model_;
   comm::World& whole_;
-  comm::World& world_;  // among which states are sharded
+  comm::World& world_;  // the ranks among which states are sharded
   Context& context_;
   PhaseClock clock_;
   nn::FirstValues first_values_;
@@ -590,7 +593,8 @@ std::vector<Evaluation> gather(Engine& engine, const Evaluation& part) {
   engine.finish_update();
   const std::array<double, 2> values{part.loss_sum, static_cast<double>(part.num_targets)};
   const std::vector<double> all = comm::gather_values(engine.world().shards(), values);
-  const auto shares = static_cast<size_t>(engine.world().mesh().sequence);  // neighbouring ranks
+  // Neighbouring ranks with parts of one batch.
+  const auto shares = static_cast<size_t>(engine.world().mesh().sequence);
   std::vector<Evaluation> parts;
   for (size_t i = 0; i < all.size(); i += 2) {
     if (i / 2 % shares > 0) {

@@ -49,12 +49,12 @@ namespace zinc::zero {
 // own tokens, and so mean() is the rank's share of the mean.
 struct Loss {
   Tensor sum;               // f32 scalar with its graph: sum over targets
-  int64_t num_targets = 0;  // of the micro-batch
+  int64_t num_targets = 0;  // in the micro-batch
   double mean() const;      // waits for the compute stream; NaN without targets
 };
 
 // Losses summed over batches and ranks. mean() is the figure of an evaluation. Ranks that share
-// sequences have a share of a batch's loss each, and count all of its targets.
+// sequences each have a share of a batch's loss, and count all of its targets.
 struct Evaluation {
   double loss_sum = 0.0;
   int64_t num_targets = 0;
@@ -74,13 +74,14 @@ struct GraphUse {
 };
 
 struct EngineUsage {
-  offload::SwapTraffic
-      swap;         // since construction began; on a meta device what would have been moved
-  GraphUse graphs;  // of run_passes(); forward() and backward() record nothing
-  // What read_own() hands out of weights and states, with padding: the same on every rank.
+  // Since construction began; on a meta device, bytes that would have been moved.
+  offload::SwapTraffic swap;
+  GraphUse graphs;  // in run_passes(); forward() and backward() record nothing
+  // Bytes of weights and states that read_own() hands out, with padding: the same on every rank.
   OwnBytes own;
-  int64_t values_set = 0;     // calls of set_parameter(), edit() and import_state()
-  bool can_hold_own = false;  // those of trained parameters: none of them is on the device
+  int64_t values_set = 0;  // calls of set_parameter(), edit() and import_state()
+  // The bytes of trained parameters can be held: none of them is on the device.
+  bool can_hold_own = false;
 };
 
 struct EngineOptions {
@@ -106,8 +107,8 @@ struct EngineOptions {
   std::vector<Rewrite> rewrites;
   // Names of rewrites of the engine that do not run: "prefetch".
   std::vector<std::string> without_rewrites;
-  // Makes the batch with which the model is recorded, of the shapes that the run trains on. Empty:
-  // nn::Model::example().
+  // Makes the batch with which the model is recorded. It must have the shapes that the run trains
+  // on. Empty: nn::Model::example().
   ExampleBatch example;
   // Called behind every place of the step program but releases, the step's begin and end included.
   OnPlace on_place;
@@ -141,9 +142,9 @@ class Engine {
   StepResult step();
   // Waits for the end of the last step's update. Collective.
   void finish_update();
-  // Gives the model all weights, whole and in its dtype, on every rank and stage. Takes room for
-  // all of them. The engine trains no further. Its values can still be read. Collective; between
-  // steps.
+  // Gives the model all weights, whole and in its dtype, on every rank and stage. Allocates memory
+  // for all of them. The engine cannot train afterwards; its values can still be read. Collective;
+  // between steps.
   void release_to_model();
 
   // forward() and backward() of config().batches_per_call() batches. That is one, or all
@@ -152,8 +153,8 @@ class Engine {
   // the batches.
   //
   // If nothing can stop the step (no clipping, no overflow check) and the host updates states
-  // beside passes, the update begins during the last backward pass. Learning rate and weights are
-  // out of reach then until step().
+  // beside passes, the update begins during the last backward pass. Learning rate and weights
+  // cannot be changed or read then until step().
   void run_passes(std::span<const nn::Batch> batches);
 
   // This rank's part of the summed loss of a batch. Dropout is off, and there is no graph.
@@ -183,18 +184,18 @@ class Engine {
   const EngineConfig& config() const;
   nn::Model& model();
   comm::World& world();
-  // What the next step goes on from, beside values. Between steps.
+  // The part of the training state beside values. Between steps.
   TrainingState state() const;
   // The learning rate of the next update. A value that was set holds for all later updates too.
   // nullopt gives the rate back to the schedule.
   double learning_rate() const;
   void set_learning_rate(std::optional<double> value);
 
-  // The values that the optimizer works on (master weights): f32 (f64 models: f64), of the
+  // The values that the optimizer updates (master weights): f32 (f64 models: f64), in the
   // parameter's shape. Collective if they are sharded. Throws InvalidArgument with the nearest
   // names.
   Tensor parameter(std::string_view name);
-  // By the optimizer's own state name: "exp_avg".
+  // `state`: the optimizer's own name for it: "exp_avg".
   Tensor optimizer_state(std::string_view name, std::string_view state);
   // Call on every rank with the same values, between steps only. Throws InvalidArgument.
   void set_parameter(std::string_view name, const Tensor& values);
@@ -209,11 +210,12 @@ class Engine {
   // twice.
   using Own = zero::Own;
   void read_own(Own what, const TakeOwn& take, bool hold = false);
-  // Goes on from the values and state of another engine, whose model has the same parameters. Its
-  // world, stage and tiers do not matter. Collective; between steps only. Throws InvalidArgument
-  // with the names of what is missing or has another shape, before anything changes. If the source
-  // throws on one rank, the others throw PeerFailed. Values of two states are mixed then: nothing
-  // can be trained, evaluated or saved until an import has succeeded.
+  // Takes over the values and state of another engine, whose model has the same parameters. The
+  // other engine's world, stage and tiers do not matter. Collective; between steps only. Throws
+  // InvalidArgument with the names of parameters that are missing or have another shape, before
+  // anything changes. If the source throws on one rank, the others throw PeerFailed. The engine
+  // then holds values of two states: it cannot train, evaluate or save until an import has
+  // succeeded.
   void import_state(const StateSource& source, const ImportOptions& options = {});
 
   // The gradient of the step's mean loss over all micro-batches and ranks, before clipping: f32
@@ -222,8 +224,8 @@ class Engine {
   Tensor gradient(std::string_view name);
 
   // Changes parameters by hand, on any stage. Hands the values of `names` to `change` on every
-  // rank. Writes what `change` leaves on rank `modifier` back on all ranks. If it throws on any
-  // rank, nothing is written. Collective; between steps only.
+  // rank. Writes what `change` leaves on rank `modifier` back on all ranks. If `change` throws on
+  // any rank, nothing is written. Collective; between steps only.
   using EditedParameters = zero::EditedParameters;
   void edit(const std::vector<std::string>& names,
             const std::function<void(EditedParameters&)>& change, int modifier = 0);
@@ -244,11 +246,11 @@ class Engine {
 
   EngineUsage usage() const;
 
-  // What the engine is doing, for heartbeats, plans and messages: "backward of micro-batch 2, at
-  // transformer.h.3.mlp.c_fc.weight".
+  // The engine's current activity, for heartbeats, plans and messages: "backward of micro-batch 2,
+  // at transformer.h.3.mlp.c_fc.weight".
   std::string moment() const;
 
-  // What a step does and when, as the rewrites left it: Note [The step program].
+  // The program of a step, after all rewrites: Note [The step program].
   const StepProgram& step_program() const;
 
  private:

@@ -54,7 +54,7 @@ std::string_view name_of(PassOrder value) {
 
 namespace {
 
-constexpr int64_t kLargestCount = 1'000'000'000'000'000;  // of elements: sizes in bytes fit int64
+constexpr int64_t kLargestCount = 1'000'000'000'000'000;  // elements: sizes in bytes fit int64
 
 // See Note [Recorded passes].
 template <class Check>
@@ -81,7 +81,7 @@ void check_graph(const EngineConfig& config, const Check& check) {
         graph + "does not work with wall_clock_breakdown: a launch has no phases");
 }
 
-// What does not go with ranks that have some of the layers each.
+// Refuses settings that do not work in a pipeline.
 template <class Check>
 void check_pipeline_of(const EngineConfig& config, const Check& check) {
   const std::string pipe = str("zinc.mesh.pipe ", config.pipeline.ranks, " ");
@@ -137,10 +137,10 @@ void check_gradient_offload(const EngineConfig& config, const Check& check) {
 
 // Note [Loss scale]
 // DeepSpeed's loss scale multiplies the mean loss of a micro-batch. zinc's backward pass starts
-// from the sum over its targets, which is larger by their number. So with fp16 it starts with
-// scale / 2^k, where 2^k is the smallest power of two that is not below the positions of the
-// largest micro-batch. k follows from the configuration alone: it is the same for every micro-batch
-// and on every rank and stage, and what the update divides by (gradient_divisor() in
+// from the sum over its targets, which is larger by their number. So with fp16 it starts with scale
+// / 2^k, where 2^k is the smallest power of two that is not below the positions of the largest
+// micro-batch. k follows from the configuration alone: it is the same for every micro-batch and on
+// every rank and stage, and the update's divisor (gradient_divisor() in
 // zero/group/gradient_policy.h) takes it back exactly. With LossReduction::micro_batch
 // each loss is divided by its targets already.
 double EngineConfig::loss_divisor() const {

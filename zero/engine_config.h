@@ -1,6 +1,6 @@
-// zero/engine_config.h: what the engine is told. Plain data; train/config fills it from a DeepSpeed
-// JSON file, a program may fill it by hand. Counts of elements are elements, counts of bytes are
-// bytes. Defaults are DeepSpeed 0.19's where DeepSpeed has the key.
+// zero/engine_config.h: the configuration of the engine. Plain data; train/config fills it from a
+// DeepSpeed JSON file, a program may fill it by hand. Counts of elements are elements, counts of
+// bytes are bytes. Defaults are DeepSpeed 0.19's where DeepSpeed has the key.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace zinc::zero {
 struct BatchConfig {
   int64_t micro_batch = 1;   // sequences per rank and micro-step, > 0
   int64_t accumulation = 1;  // micro-steps per optimizer step, > 0
-  // Positions of a sequence at most; 0: nn::Model::max_sequence(). The scale of an fp16 loss is
-  // measured by it, see Note [Loss scale]; a longer one is an error there.
+  // Most positions of a sequence; 0: nn::Model::max_sequence(). In fp16 the loss scale depends on
+  // this number (Note [Loss scale]), and a longer sequence is an error.
   int64_t sequence = 0;
 
   // Sequences per optimizer step over all ranks.
@@ -38,22 +38,22 @@ struct PrecisionConfig {
   // Looks for non-finite gradients before a step and skips it. f16: always true; bf16: default
   // true; f32: default false.
   bool check_overflow = false;
-  // A step whose loss is NaN or infinite, and that is not skipped by check_overflow, is an error
-  // with its update withheld. True: it is applied. A train::Trainer makes an error of a skipped
-  // step with such a loss too.
+  // False: a step whose loss is NaN or infinite, and that check_overflow does not skip, throws and
+  // its update is withheld. True: the update is applied. A train::Trainer throws for a skipped step
+  // with such a loss, too.
   bool allow_nonfinite_loss = false;
   // Skipped steps in a row after which the engine throws; > 0.
   int64_t max_consecutive_skips = 100;
 };
 
-// Where the bits of a result come from: docs/architecture.md, "Determinism".
+// How far the bits of a result are the same: docs/architecture.md, "Determinism".
 enum class Determinism : uint8_t {
   run,    // same bits for one world size
   world,  // same bits for every power-of-two world size with the same micro-batches per step
   mesh,   // likewise, and for 1, 2 and 4 tensor ranks: Note [Ranks with fixed slices] in
           // nn/tensor_ranks.h
 };
-inline constexpr int kFixedSlices = 4;  // of sliced layers, with Determinism::mesh
+inline constexpr int kFixedSlices = 4;  // slices of each sliced layer, with Determinism::mesh
 
 // When gradients travel.
 enum class ReduceSchedule : uint8_t {
@@ -62,26 +62,26 @@ enum class ReduceSchedule : uint8_t {
 };
 // How sums between ranks are made; matches comm::ReduceAlgorithm.
 enum class ReduceAlgorithm : uint8_t { ordered, native };
-// What the loss of a step is the mean of.
+// The mean that is the loss of a step.
 enum class LossReduction : uint8_t {
   tokens,       // all target tokens of the global batch
   micro_batch,  // DeepSpeed's: the mean of the micro-batches' means
 };
 enum class OffloadDevice : uint8_t { none, cpu, nvme };
-// Where the update of states in host memory is computed.
+// The place where states in host memory are updated.
 enum class OffloadStep : uint8_t {
   automatic,  // the plan of a run chooses (plan/offload_choice.h); the engine itself: host
   host,       // by the CPU, in place
-  device,     // tiles of them travel there and back
+  device,     // on the device: tiles travel there and back
 };
-// Where reduced gradients of states off the device are summed over micro-batches and wait for the
-// update.
+// The place where reduced gradients of states off the device are summed over micro-batches and wait
+// for the update.
 enum class GradientOffload : uint8_t {
-  device,  // until the step's last micro-batch, then host
+  device,  // on the device until the step's last micro-batch, then in host memory
   host,    // zero/group/host_gradients.h
   nvme,    // states on NVMe only: zero/group/swapped_gradients.h
 };
-// In which order the micro-batches of a step go through the model's layers.
+// The order in which the micro-batches of a step pass through the model's layers.
 enum class PassOrder : uint8_t {
   horizontal,  // one micro-batch through all layers after the other
   vertical,    // all micro-batches through a layer before the next one: parallel/vertical_passes.h
@@ -98,9 +98,9 @@ std::string_view name_of(PassOrder value);        // "horizontal", "vertical"
 
 struct GradientConfig {
   double clipping = 1.0;  // largest global L2 norm of the step's gradient; 0: off
-  // What accumulates over micro-batches; absent: Note [Gradient policy] decides.
+  // The dtype of sums over micro-batches; absent: Note [Gradient policy] decides.
   std::optional<DType> accumulation_dtype;
-  // What travels in a reduction: f32, bf16 or f16; absent: the model's dtype.
+  // The dtype of gradients on the wire of a reduction: f32, bf16 or f16; absent: the model's dtype.
   std::optional<DType> communication_dtype;
   // Absent: boundary on stages 0 and 1, micro_step on 2 and 3.
   std::optional<ReduceSchedule> reduce_schedule;
@@ -121,8 +121,8 @@ struct OffloadConfig {
   int64_t max_in_cpu = 1'000'000'000;  // elements kept in host memory with nvme; parameters only
   bool pipeline_read = false;          // optimizer only: read the next sub-group during the step
   bool pipeline_write = false;  // optimizer only: write the previous sub-group during the step
-  // Optimizer to the cpu only, [0, 1]: the share of the elements whose master weights and states
-  // are there; see Note [Split states].
+  // Only for the optimizer with device cpu, [0, 1]: the share of elements whose master weights and
+  // states are in host memory; see Note [Split states].
   double ratio = 1.0;
 };
 
@@ -142,10 +142,10 @@ struct RecomputeConfig {
   int64_t every_blocks = 0;  // 0: off; n: one saved input per n transformer blocks
   // Another way to say it: as many saved inputs in the whole model, at most; 0: not said.
   int64_t num_checkpoints = 0;
-  // Of the model's blocks, the first so many are recomputed; absent: all.
+  // The number of blocks, from the model's first, that are recomputed; absent: all.
   std::optional<int64_t> most_blocks;
-  // Results of norms and activations are made again in backward: autograd/remade.h. Where blocks
-  // are recomputed they keep nothing anyway.
+  // Results of norms and activations are made again in backward: autograd/remade.h. Recomputed
+  // blocks keep no such results in any case.
   bool selective = false;
   bool cpu_checkpointing = false;               // saved inputs in the host tier
   bool contiguous_memory_optimization = false;  // saved inputs side by side in one allocation
@@ -168,8 +168,8 @@ struct ZeroConfig {
   // Elements of an optimizer tile; 0: 1e9, or 2^23 where tiles pass through the device.
   int64_t sub_group_size = 0;
   int64_t prefetch_bucket_size = 50'000'000;  // elements; stage 3
-  int64_t param_persistence_threshold =
-      100'000;                                  // elements: smaller parameters stay whole; stage 3
+  // Elements: smaller parameters stay whole; stage 3.
+  int64_t param_persistence_threshold = 100'000;
   int64_t max_live_parameters = 1'000'000'000;  // elements; 0 is valid; stage 3
   int64_t max_reuse_distance = 1'000'000'000;   // elements; 0 is valid; stage 3
   // Bytes of gathered weights that stay through all micro-batches of a step; beside
@@ -192,9 +192,10 @@ struct EngineConfig {
   RecomputeConfig recompute{};
   parallel::PipelineConfig pipeline{};
   AioConfig aio{};
-  // Of labels in training passes: kernels/cross_entropy.h; [0, 1]. Evaluation never smooths.
+  // Label smoothing in training passes: kernels/cross_entropy.h; [0, 1]. Evaluation never smooths.
   double label_smoothing = 0.0;
-  // Of the head in training passes: Note [Logits of 16 bits] in kernels/linear_cross_entropy.h.
+  // Logits of the head in 16 bits in training passes: Note [Logits of 16 bits] in
+  // kernels/linear_cross_entropy.h.
   bool narrow_logits = false;
   // Products of linear layers in 8 bits: nn::use_fp8(). The model's dtype is bf16.
   bool fp8 = false;
@@ -202,7 +203,7 @@ struct EngineConfig {
   kernels::WgmmaUse wgmma = kernels::WgmmaUse::by_table;
   Determinism determinism = Determinism::run;
   PassOrder pass_order = PassOrder::horizontal;
-  // What ranks that share sequences exchange around attention: nn/sequence_ranks.h.
+  // The data that ranks which share sequences exchange around attention: nn/sequence_ranks.h.
   nn::SequenceExchange sequence_exchange = nn::SequenceExchange::heads;
   // Tensor ranks share the tokens between sliced layers: nn/tensor_ranks.h, Note [Shared tokens].
   bool tensor_sequence_parallel = false;
@@ -211,12 +212,12 @@ struct EngineConfig {
   // Measures the phases of every step; each then waits for the one before.
   bool wall_clock_breakdown = false;
   // On a GPU: records the passes of a micro-batch, and the step, once and launches them as CUDA
-  // graphs after that; zero/run/recorded_passes.h says what it takes.
+  // graphs after that; zero/run/recorded_passes.h lists the conditions.
   bool cuda_graph = false;
-  // Updates of states that the host computes, from NVMe or in its memory, go on beside backward, or
-  // beside the next forward pass where clipping or the overflow check decide over a step; not with
-  // wall_clock_breakdown. False: within step(). Absent: true where somebody else is at work then
-  // than the rank's own compute, that is on NVMe, and on a GPU.
+  // Updates that the host computes, of states on NVMe or in host memory, run beside backward, or
+  // beside the next forward pass where clipping or the overflow check decides over a step; not with
+  // wall_clock_breakdown. False: within step(). Absent: true where the update does not compete with
+  // the rank's own compute, that is with states on NVMe, and on a GPU.
   std::optional<bool> overlap_update;
   // Checks the CRC of every byte that comes back from a swap file.
   bool verify_swap = true;
@@ -230,7 +231,7 @@ struct EngineConfig {
   int64_t batches_per_call() const {
     return pipeline.ranks > 1 ? batch.accumulation : batches_together();
   }
-  // Whether bits are those of other numbers of ranks too.
+  // Whether results have the same bits with other numbers of ranks.
   bool spans_worlds() const { return determinism != Determinism::run; }
   // The value in force.
   ReduceSchedule reduce_schedule() const {
@@ -248,7 +249,7 @@ struct EngineConfig {
   double loss_divisor() const;
 };
 
-// Throws ConfigError, naming every member that is out of its range or contradicts another.
+// Throws ConfigError, which names every member that is out of its range or contradicts another.
 void validate(const EngineConfig& config);
 
 }  // namespace zinc::zero

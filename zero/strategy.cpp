@@ -54,8 +54,8 @@ Tier tier_of(const OffloadConfig& offload) {
 
 int64_t tile_numel(const EngineConfig& config) {
   constexpr int64_t kDefaultTile = 1'000'000'000;
-  // Two buffers of it lie on the device: large beside what a copy costs to start, small beside a
-  // model.
+  // Two buffers of this size lie on the device: large beside the cost of starting a copy, small
+  // beside a model.
   constexpr int64_t kDefaultStreamedTile = int64_t{1} << 23;
   if (config.zero.sub_group_size != 0) return config.zero.sub_group_size;
   return config.offload_step == OffloadStep::device ? kDefaultStreamedTile : kDefaultTile;
@@ -131,8 +131,9 @@ std::unique_ptr<WeightUpdate> make_update(const EngineConfig& config, const Stor
                                         options);
 }
 
-// Where the host computes the update, and phases are not told apart by waiting for each. A tile of
-// parameters on NVMe that is updated in two places is updated in one go: Note [Split states].
+// Whether updates run beside passes: the host computes them, and no phase waits for the phase
+// before. With a ratio below 1, tiles of parameters on NVMe are updated in two places, and only
+// within the step: Note [Split states].
 bool updates_beside_passes(const EngineConfig& config, Device device, bool dynamic_model) {
   if (dynamic_model || config.wall_clock_breakdown) return false;
   const OffloadConfig& states = config.zero.offload_optimizer;
@@ -161,8 +162,8 @@ bool may_update_during_backward(const EngineConfig& config, const ShardGroups& g
          config.precision.dtype != DType::f16;
 }
 
-// Enough to keep the CPU at work while the device computes a small group; more would let copies of
-// other things wait behind those of weights that are not needed yet. From swap space a group ahead
+// Two groups ahead keep the CPU at work while the device computes a small group; with more, other
+// copies would wait behind those of weights that are not needed yet. From swap space a group ahead
 // would be waited for.
 constexpr size_t kGroupsAhead = 2;
 
@@ -181,11 +182,10 @@ StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, 
       .resident_bytes = dynamic_model ? 0 : zero.resident_memory,
       .repeats = config.batch.accumulation > config.batches_together(),
       .reduces_every = !keeps_whole_sums(config),
-      // Where a dynamic model gathers in backward, nothing else keeps the order of
-      // the ranks' collectives.
+      // A dynamic model gathers in backward; only this keeps the ranks' collectives in one order.
       .reduces_after_backward = (dynamic_model && zero.stage == 3) || config.cuda_graph,
       .losses_in_backward = config.batches_together() > 1};
-  // Of several parts none has all groups in its first forward pass.
+  // With several parts in a stage (interleave), no first forward pass has all groups.
   if (config.pipeline.interleave == 1 && updates_beside_passes(config, device, dynamic_model)) {
     policy.update = config.pipeline.ranks == 1 && may_update_during_backward(config, groups)
                         ? UpdateTime::during_backward

@@ -6,9 +6,10 @@
 //   2     | whole         | shards         | shards
 //   3     | shards        | shards         | shards
 //
-// With offload_optimizer the shards of gradients are in host memory, or with gradient_offload in
-// swap space; those of master weights and states there too, or in swap space (nvme). With a ratio
-// below 1 part of all three stays on the device: Note [Split states].
+// With offload_optimizer, the shards of gradients are in host memory, or in swap space with
+// gradient_offload nvme. The shards of master weights and states are in host memory (cpu) or in
+// swap space (nvme). With a ratio below 1 part of all three stays on the device: Note [Split
+// states].
 #pragma once
 
 #include <vector>
@@ -24,8 +25,8 @@
 
 namespace zinc::zero {
 
-// What the configuration asks of the order of a step: which rewrites make its program, and which of
-// the ways below an update takes. The one place that decides it.
+// The order of a step that the configuration asks for: which rewrites make its program, and how an
+// update runs. No other file decides this.
 StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, Device device,
                          bool dynamic_model);
 
@@ -36,7 +37,7 @@ struct StoreInputs {
   Context& context;
   const nn::WeightSource& weights;
   PhaseClock& clock;
-  optim::States states{};  // of the optimizer
+  optim::States states{};  // states of the optimizer
   double wire_divisor = 1.0;
 };
 

@@ -1,4 +1,4 @@
-// zinc bench: how fast kernels and training are, beside what the machine can do.
+// zinc bench: the speed of kernels and training, beside the machine's limits.
 #include "apps/bench/bench_command.h"
 
 #include <fmt/format.h>
@@ -38,7 +38,8 @@
 namespace zinc::apps {
 namespace {
 
-constexpr double kMostOverBest = 1.15;  // of a chosen configuration's step
+// Allowed excess of a chosen configuration's step over the best one.
+constexpr double kMostOverBest = 1.15;
 
 struct BenchArguments {
   bench::FitBenchOptions fit;

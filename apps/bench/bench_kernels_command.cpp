@@ -1,5 +1,5 @@
-// zinc bench kernels: the kernel lab. What kernels there are, how fast they are beside what the
-// machine can do, what changed between two runs, and where they stand under the roof.
+// zinc bench kernels: the kernel lab. Lists the kernels, measures them beside the machine's limits,
+// compares two runs, and places kernels under the roof.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -77,7 +77,7 @@ void write_if_named(const std::string& path, const std::string& text) {
   if (!path.empty()) files::write_file_atomically(path, text);
 }
 
-// Each reason once.
+// The reasons why baselines are missing, each once.
 std::vector<std::string> missing_baselines(const bench::KernelReport& report) {
   std::vector<std::string> lines;
   for (const bench::KernelResult& r : report.results) {

@@ -35,13 +35,13 @@ struct CheckpointArguments {
 constexpr const char* kFolderHelp =
     "A checkpoint, a folder of them, or a run's folder; of convert: what the other engine saved";
 
-// Of a run's folder, or of any.
+// The checkpoints' folder of a run's folder; any other folder itself.
 std::string checkpoints_in(const std::string& folder) {
   const std::string inside = folder + "/checkpoints";
   return files::folder_exists(inside) ? inside : folder;
 }
 
-// The one that `folder` is, or those in it, the newest first. DataError where there is none.
+// The checkpoint that `folder` is, or those in it, the newest first. DataError where there is none.
 std::vector<std::string> all_of(const std::string& folder) {
   if (files::file_exists(folder + "/manifest.json")) return {folder};
   std::vector<std::string> paths;
@@ -52,10 +52,10 @@ std::vector<std::string> all_of(const std::string& folder) {
   return paths;
 }
 
-// The one that `folder` is, or the newest in it.
+// Opens the checkpoint that `folder` is, or the newest in it.
 Checkpoint open_one(const std::string& folder) { return Checkpoint::open(all_of(folder).front()); }
 
-// Opens, and reads everything where `whole`. What is wrong with it is returned; empty: nothing.
+// Opens the checkpoint, and with `whole` reads everything. Returns the problem; empty: none.
 std::string problem_of(const std::string& path, bool whole, std::optional<Checkpoint>& checkpoint) {
   try {
     checkpoint.emplace(Checkpoint::open(path));

@@ -38,7 +38,7 @@ struct ModelEvaluation {
 
 void add_model_evaluation_options(CLI::App& verb, ModelEvaluation& options);
 
-// On all ranks that there are; the first prints. The exit code.
+// Called on all ranks; the first one prints. Returns the exit code.
 int evaluate_model(const ModelEvaluation& options);
 
 }  // namespace zinc::apps

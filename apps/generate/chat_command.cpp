@@ -121,8 +121,8 @@ class Conversation {
     return tokens;
   }
 
-  // Where the conversation and an answer are longer than what the model sees, the oldest question
-  // goes with its answer.
+  // If the conversation and an answer are longer than the model sees, drops the oldest question
+  // with its answer.
   std::vector<int32_t> fitting_prompt() {
     std::vector<int32_t> tokens = prompt_tokens();
     const int64_t seen = options_.context > 0 ? options_.context : positions_;

@@ -14,7 +14,7 @@ namespace {
 using files::json::Value;
 using Given = std::function<bool(std::string_view)>;
 
-// Keys that change what is written, of what zinc has not.
+// Keys that change the text and that zinc lacks.
 constexpr std::string_view kNotFollowed[] = {"assistant_early_exit",
                                              "bad_words_ids",
                                              "begin_suppress_tokens",
@@ -38,7 +38,7 @@ constexpr std::string_view kNotFollowed[] = {"assistant_early_exit",
                                              "sequence_bias",
                                              "suppress_tokens",
                                              "watermarking_config"};
-// What stands in files where nothing is asked for.
+// Whether the value asks for nothing, as files often write it.
 bool asks_for_nothing(std::string_view key, const Value& value) {
   if (value.is_null() || (value.is_bool() && !value.as_bool())) return true;
   if (!value.is_number()) return false;

@@ -9,11 +9,11 @@
 
 namespace zinc::apps {
 
-// Sets in `options` what generation_config.json of the folder says, but for what ends a text, as
-// transformers' generate() takes it: where "do_sample" is true also how a token is drawn, where it
-// is false the most likely token. What `given` says the user did say stays, and drawing is left out
-// where the user asked for a beam search. Gives a line for the user; empty: nothing was taken. No
-// file, no change. DataError with its place for a value that cannot be.
+// Sets `options` from the folder's generation_config.json as transformers' generate() does, except
+// the tokens that end a text. If "do_sample" is true, this includes the options for drawing a
+// token; if it is false, the most likely token is taken. Options that the user has given (`given`)
+// stay; options for drawing are left out for a beam search. Returns a line for the user; empty:
+// nothing was taken, or there is no file. DataError with its place for an invalid value.
 std::string take_generation_config(const std::string& folder,
                                    const std::function<bool(std::string_view option)>& given,
                                    generate::GenerateOptions& options);

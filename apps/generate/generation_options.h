@@ -19,7 +19,7 @@ namespace zinc::apps {
 
 struct GenerationArguments {
   generate::GenerateOptions options{};
-  const CLI::App* verb = nullptr;  // that has the options: which of them were given
+  const CLI::App* verb = nullptr;  // the subcommand, which knows the options that were given
   std::string early_stopping = "false";
   std::vector<int32_t> stop_tokens;
   std::vector<std::string> stop_strings;
@@ -27,12 +27,12 @@ struct GenerationArguments {
 
 // Filters of tokens, penalties, beams, --context, --seed; defaults are those of `options`.
 void add_sampling_options(CLI::App& verb, generate::GenerateOptions& options);
-// Those and the rest: how many tokens, and what ends a text.
+// The sampling options and the rest: the number of tokens, and the end of a text.
 void add_generation_options(CLI::App& verb, GenerationArguments& arguments);
 
-// What ends a text of the model in `folder`, where --stop-token does not say it: what the tokenizer
-// (may be null), config.json and generation_config.json call the end. Throws DataError for a
-// damaged file.
+// The tokens that end a text of the model in `folder`, without --stop-token: the end tokens of the
+// tokenizer (may be null), config.json and generation_config.json. Throws DataError for a damaged
+// file.
 std::vector<int32_t> stop_tokens_of(const std::string& folder, const hub::ModelConfig& config,
                                     const text::Tokenizer* tokenizer);
 
@@ -40,10 +40,10 @@ std::vector<int32_t> stop_tokens_of(const std::string& folder, const hub::ModelC
 // writes none.
 int64_t positions_of_writer(const std::string& folder, const hub::ModelConfig& config);
 
-// With early stopping and stop tokens, and generation_config.json where an option was not given.
-// `note` is a line on the latter; empty: none. Throws ConfigError for options that contradict each
-// other, for a stop token outside the vocabulary, and for a --context that is longer than the
-// model, of `positions`; 0: it has no limit.
+// The options with early stopping and stop tokens, and with generation_config.json for options that
+// were not given. `note` is a line about that file; empty: none. Throws ConfigError for options
+// that contradict each other, for a stop token outside the vocabulary, and for a --context that is
+// longer than the model, of `positions`; 0: it has no limit.
 struct SettledOptions {
   generate::GenerateOptions options;
   std::string note;
@@ -54,11 +54,11 @@ SettledOptions settled_options(const GenerationArguments& arguments, const std::
 
 // WeightFolder::fingerprint() of both; `adapter` may be empty.
 uint64_t fingerprint_of_weights(const std::string& model, const std::string& adapter = "");
-// All that decides what is written but `ends`, for ranks to compare.
+// All options that decide the texts, except `ends`, for ranks to compare.
 std::string words_of(const generate::GenerateOptions& options);
 
-// Bytes that keys and values may take on a rank, once its weights are loaded: a share of what the
-// host has available, or what a GPU has beside what was taken there.
+// Bytes that keys and values may take on a rank, once its weights are loaded: a share of the host's
+// available memory, or the GPU's memory that is not taken.
 int64_t memory_for_cache(const comm::World& world);
 
 }  // namespace zinc::apps

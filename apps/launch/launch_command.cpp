@@ -57,7 +57,7 @@ std::vector<HostSlots> find_slots(const LaunchArguments& options) {
   return select_slots(parse_hostfile(text, path), options.selection);
 }
 
-// A folder of this job's own for heartbeat files, removed with what is in it.
+// A folder for this job's heartbeat files, removed with its contents.
 class HeartbeatFolder {
  public:
   HeartbeatFolder() {
@@ -104,7 +104,7 @@ std::vector<int> signals_to_pass_on() {
   return numbers;
 }
 
-// mpirun in a process group of its own: a Ctrl-C of the terminal reaches zinc launch alone.
+// Becomes mpirun, in a separate process group: a Ctrl-C of the terminal reaches zinc launch alone.
 [[noreturn]] void become(char* const* words, const sigset_t& mask, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -150,7 +150,7 @@ int run_job(std::vector<std::string> words) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// One line: what the file says in three.
+// The three lines of a heartbeat file in one line.
 std::string where_it_was(const std::string& folder, int rank) {
   std::string text = comm::read_heartbeat(folder, rank);
   if (text.empty()) return fmt::format("rank {}: left no heartbeat", rank);

@@ -80,7 +80,7 @@ HostSlots parse_host(std::string_view line, const std::string& place) {
   return {std::string(line.substr(0, gap)), first_slots(*slots)};
 }
 
-// Of --include or --exclude; no slots: all of the host.
+// Parses --include or --exclude; no slots: all of the host.
 std::vector<HostSlots> parse_filter(std::string_view text, const std::string& option) {
   std::vector<HostSlots> filter;
   for (const std::string_view part : pieces(text, '@')) {
@@ -226,7 +226,7 @@ std::vector<HostSlots> local_slots(const HostSelection& selection, int default_s
                           " needs a hostfile: without one there is this machine only"));
   }
   int slots = selection.num_gpus > 0 ? selection.num_gpus : default_slots;
-  // A rank on a CPU needs no device of its own, so a slot exists because it is named.
+  // A rank on a CPU needs no device, so a slot exists because it is named.
   const std::string& named = selection.include.empty() ? selection.exclude : selection.include;
   if (!named.empty()) {
     for (const HostSlots& entry : parse_filter(named, "--include")) {

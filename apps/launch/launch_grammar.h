@@ -17,9 +17,9 @@ struct HostSlots {
 
 inline constexpr int kMaxSlots = 4096;  // of one host
 
-// Lines `NAME slots=K`, in order; empty lines, what stands behind #, a byte order mark, and
-// mpirun's `max_slots=M` (M at least K: ranks are never more than slots) do not count. Throws
-// ConfigError with `name:line` where a line is none of these, a host comes twice, K is not in
+// Lines `NAME slots=K`, in order; empty lines, text behind #, a byte order mark, and mpirun's
+// `max_slots=M` (M at least K: ranks are never more than slots) are ignored. Throws ConfigError
+// with `name:line` where a line is none of these, a host comes twice, K is not in
 // [1, kMaxSlots], or no host is named.
 std::vector<HostSlots> parse_hostfile(std::string_view text, const std::string& name);
 
@@ -37,8 +37,8 @@ struct HostSelection {
 std::vector<HostSlots> select_slots(const std::vector<HostSlots>& hosts,
                                     const HostSelection& selection);
 
-// What there is without a hostfile: as many slots of localhost as the selection asks for, or
-// `default_slots`. Throws ConfigError where it names another host, or more than one node.
+// The slots without a hostfile: as many slots of localhost as the selection asks for, or
+// `default_slots`. Throws ConfigError if it names another host, or more than one node.
 std::vector<HostSlots> local_slots(const HostSelection& selection, int default_slots);
 
 struct MpirunOptions {

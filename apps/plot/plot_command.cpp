@@ -35,7 +35,7 @@ void write_page(const PlotArguments& options, const std::vector<train::RunReader
                                train::plot_page(runs, {.reload_seconds = reload_seconds}));
 }
 
-// In parts, so that a signal is heard.
+// Sleeps in short parts, so that a signal ends the wait.
 void wait(std::chrono::seconds time, const std::atomic<bool>& stop) {
   const auto end = std::chrono::steady_clock::now() + time;
   while (!stop.load() && std::chrono::steady_clock::now() < end) {

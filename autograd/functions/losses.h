@@ -1,8 +1,8 @@
 // autograd/functions/losses.h: losses, made of ops.
 //
-// A loss is a sum over its elements or rows, a scalar, as that of cross_entropy: never divided by
-// their number, which the engine does once for all micro-batches; `/ n` gives a mean. f32 for f32,
-// bf16 and f16, f64 for f64.
+// A loss is a scalar, the sum over its elements or rows, as cross_entropy() gives it. It is not
+// divided by their number; the engine divides once for all micro-batches. `/ n` gives a mean. f32
+// for f32, bf16 and f16, f64 for f64.
 #pragma once
 
 #include "kernels/cross_entropy.h"

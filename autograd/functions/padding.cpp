@@ -26,7 +26,7 @@ Tensor mean_over_tokens(const Tensor& x, const Tensor& lengths) {
   require(lengths.rank() == 1 && lengths.dim(0) == x.dim(0), "mean_over_tokens: lengths ",
           lengths.shape(), " for x of shape ", x.shape());
   const Tensor padding = unsqueeze(logical_not(length_mask(lengths, x.dim(1))), -1);
-  // In f32: a length beyond 256 is no bf16.
+  // Summed in f32; bf16 cannot represent every length beyond 256.
   const DType wide = x.dtype() == DType::f64 ? DType::f64 : DType::f32;
   const Tensor total = sum(cast(masked_fill(x, padding, 0.0), wide), 1);
   return cast(div(total, unsqueeze(cast(lengths, wide), -1)), x.dtype());

@@ -9,10 +9,11 @@
 
 namespace zinc::autograd {
 
-// Einstein's sum of two tensors: einsum("bqhd,bkhd->bhqk", q, k). A letter names a dimension; one
-// of both tensors and the result is a batch, one of both alone is contracted, one of a single
-// tensor that the result lacks is summed. One batched product, with copies where the order of
-// dimensions asks for them. Floats of one dtype; no letter twice in one tensor. Sums in f32 (f64).
+// Einstein's sum of two tensors: einsum("bqhd,bkhd->bhqk", q, k). A letter names a dimension. A
+// letter of both tensors and the result is a batch dimension; a letter of both tensors alone is
+// contracted; a letter of one tensor that the result lacks is summed. One batched product, with
+// copies where the order of dimensions needs them. Floats of one dtype; no letter twice in one
+// tensor. Sums in f32 (f64).
 Tensor einsum(std::string_view equation, const Tensor& a, const Tensor& b);
 
 struct Conv1dOptions {

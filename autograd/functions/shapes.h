@@ -21,24 +21,24 @@ struct Slice {
 };
 using Index = std::variant<int64_t, Slice>;
 
-// x.at of other libraries: at(x, {1, Slice{0, 5}}) is element 1 of the first dimension, which goes,
-// and elements 0 to 4 of the second; further dimensions stay whole. Shares x's memory where the
-// result lies in one piece or keeps all dimensions, else a copy. An index that is out of range is
-// an InvalidArgument.
+// at(x, {1, Slice{0, 5}}) takes element 1 of the first dimension, which disappears, and elements 0
+// to 4 of the second; further dimensions stay whole. Shares x's memory where the result lies in one
+// piece or keeps all dimensions; otherwise a copy. An index that is out of range is an
+// InvalidArgument.
 Tensor at(const Tensor& x, std::span<const Index> places);
 inline Tensor at(const Tensor& x, std::initializer_list<Index> places) {
   return at(x, std::span<const Index>(places.begin(), places.size()));
 }
 
-// A new dimension of the parts, which agree in shape and dtype.
+// Parts of one shape and dtype, along a new dimension.
 Tensor stack(std::span<const Tensor> parts, int dim = 0);
 inline Tensor stack(const std::vector<Tensor>& parts, int dim = 0) {
   return stack(std::span<const Tensor>(parts), dim);
 }
 // x is contiguous for these; the result shares its memory.
 Tensor unsqueeze(const Tensor& x, int dim);  // an extent of 1 before dimension `dim`
-Tensor squeeze(const Tensor& x, int dim);    // without that dimension, whose extent is 1
-Tensor flatten(const Tensor& x, int first = 0, int last = -1);  // those dimensions as one
+Tensor squeeze(const Tensor& x, int dim);    // without dimension `dim`, whose extent is 1
+Tensor flatten(const Tensor& x, int first = 0, int last = -1);  // dimensions first to last as one
 // `before` and `after` elements of `value` at the ends of one dimension. Floats.
 Tensor pad(const Tensor& x, int dim, int64_t before, int64_t after, double value = 0.0);
 // The elements of one dimension in reverse. A copy.

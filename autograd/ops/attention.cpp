@@ -14,7 +14,7 @@
 namespace zinc::autograd {
 namespace {
 
-// Where the heads of a packed row or of three tensors are.
+// Numbers and size of the heads in a packed row or in three tensors.
 struct Heads {
   int64_t queries = 0;  // H
   int64_t keys = 0;     // G
@@ -108,7 +108,7 @@ class AttentionNode final : public Node {
   const kernels::AttentionDropout& dropout() const { return dropout_; }
 
  private:
-  // The kernel writes all three; what nobody wants lands in memory that goes at once.
+  // The kernel writes all three; an unwanted gradient gets memory that is freed at once.
   static Tensor gradient_of(BackwardPass& pass, int input, const Tensor& like) {
     if (pass.needs(input)) return pass.gradient_memory(input, true);
     return Tensor::empty(like.shape(), like.dtype());

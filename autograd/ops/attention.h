@@ -26,9 +26,9 @@ struct AttentionOptions {
 };
 
 // q: [B, Tq, H * D], k, v: [B, Tk, G * D] or [B, G, Tk, D]; f64 | f32 | bf16 | f16, outer strides
-// free. Result: [B, Tq, H * D], contiguous. Needs no [Tq, Tk] matrix. Deterministic.
-// Cross-attention is that of another sequence's k and v with `causal` false. Norms of q and k
-// (Henry et al. 2020) are rmsnorm() of [B, T, H, D] before; rotary positions rotary().
+// free. Result: [B, Tq, H * D], contiguous. Needs no [Tq, Tk] matrix. Deterministic. For
+// cross-attention, pass k and v of another sequence and `causal` false. For norms of q and k (Henry
+// et al. 2020), call rmsnorm() on [B, T, H, D] before; for rotary positions, rotary().
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
                  const AttentionOptions& options);
 // qkv: [B, T, (H + 2 G) * D], a row is all of q, then k, then v. Backward writes the three
@@ -36,7 +36,7 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
 Tensor attention(const Tensor& qkv, const AttentionOptions& options);
 
 // [num_heads] f32, on the current context's device: 2^(-8 (h + 1) / H) for a power of two H; else
-// those of the next smaller power n, then every second of those of 2 n (Press et al. 2022, their
+// the slopes of the next smaller power n, then every second slope of 2 n (Press et al. 2022, the
 // published code).
 Tensor make_alibi_slopes(int64_t num_heads);
 

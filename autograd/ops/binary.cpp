@@ -57,7 +57,7 @@ class BinaryNode final : public Node {
   }
 
  private:
-  // Of the operand's shape where the kernel can give that, else per element in f32.
+  // Memory of the operand's shape where the kernel can sum to that; else one f32 per element.
   Tensor place_for(BackwardPass& pass, int input, const Shape& shape, const Tensor& dy,
                    bool sums) const {
     if (shape == dy.shape() || (sums && kernels::repeats_as_a_row(shape, dy.shape()))) {

@@ -15,7 +15,7 @@ using kernels::CompareOp;
 Tensor compare(CompareOp op, const Tensor& a, const Tensor& b);
 Tensor compare(CompareOp op, const Tensor& a, double b);
 
-// Of masks: 1 where both hold, either, not.
+// Masks combined: 1 where both hold; where either holds; where the mask does not hold.
 Tensor logical_and(const Tensor& a, const Tensor& b);
 Tensor logical_or(const Tensor& a, const Tensor& b);
 Tensor logical_not(const Tensor& mask);

@@ -16,8 +16,8 @@ class CrossEntropyNode final : public Node {
   explicit CrossEntropyNode(double smoothing) : smoothing_(smoothing) {}
   std::string_view name() const override { return "cross_entropy"; }
 
-  // dlogits = dloss * (softmax(logits) - smoothed labels), in place of logits that nobody else
-  // needs
+  // dlogits = dloss * (softmax(logits) - smoothed labels), in place of logits that no other handle
+  // shares
   void backward(BackwardPass& pass) override {
     const Tensor dloss = pass.take_gradient(0);
     Tensor logits = pass.take_saved(0);

@@ -1,7 +1,7 @@
 // autograd/ops/dropout.h: inverted dropout; kernels/dropout.h.
 //
-// Which elements go depends on the context's random state, the site and the element alone: not on
-// the schedule, nor on recomputation. No mask is stored.
+// The choice of elements depends on the context's random state, the site and the element alone, not
+// on schedule or recomputation. No mask is stored.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,9 @@
 namespace zinc::autograd {
 
 struct DropoutOptions {
-  double probability = 0.0;  // of a zero, in [0, 1]; 0: the op does nothing and draws nothing
-  uint64_t site = 0;         // hash_text of the module's path
+  // probability of a zero, in [0, 1]; 0: the op does nothing and draws nothing
+  double probability = 0.0;
+  uint64_t site = 0;  // hash_text of the module's path
 };
 
 // x, residual: any shape, f64 | f32 | bf16 | f16, contiguous.

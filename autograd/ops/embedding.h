@@ -10,10 +10,10 @@ namespace zinc::autograd {
 
 struct EmbeddingOptions {
   Tensor positions;   // shape and dtype of ids; undefined: start + place in the last dimension
-  int64_t start = 0;  // where `positions` is undefined
+  int64_t start = 0;  // first position, where `positions` is undefined
   int64_t ignored_id = -1;  // tokens with this id add nothing to the table's gradient; -1: none
-  // Ids may be -1: tokens whose row is in another part of the table. Their rows are zero, and they
-  // add nothing. Not with a position table.
+  // Ids may be -1, for tokens whose row is in another part of the table. Their rows are zero, and
+  // they add nothing to the gradient. Not with a position table.
   bool allows_absent = false;
 };
 

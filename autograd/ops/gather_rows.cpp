@@ -14,7 +14,7 @@ void check(std::string_view op, const Tensor& x, const Tensor& ids) {
   require(ids.rank() == 1, op, ": ids must be a vector, not ", ids.shape());
 }
 
-// y: zeros, or what the sums are added to.
+// y: zeros, or the tensor that the sums are added to.
 Tensor scattered(const Tensor& x, const Tensor& ids, Tensor y) {
   const Tensor workspace = Tensor::empty(Shape{kernels::scatter_add_rows_workspace_bytes(x.dim(0))},
                                          DType::u8, Label::workspace);
@@ -44,7 +44,7 @@ class GatherRowsNode final : public Node {
   int64_t num_rows_;
 };
 
-// Inputs: x, what it is added to.
+// Inputs: x, and the tensor that it is added to.
 class ScatterRowsNode final : public Node {
  public:
   std::string_view name() const override { return "scatter_rows"; }

@@ -55,12 +55,12 @@ int cut_of_weight(const LinearOptions& options) {
 // Codes of a matrix [rows, cols], for the products that take it.
 struct Codes {
   Fp8 format = Fp8::none;
-  Tensor plain, transposed;  // of kernels/fp8_encode.h; undefined: not made
+  Tensor plain, transposed;  // codes of kernels/fp8_encode.h; undefined: not made
   Tensor scale;
 };
 
-// In the forms that products ask for; one form where the device makes do with it. `scale`: of an
-// earlier call for the same matrix.
+// Encodes the matrix in the forms that products need, or in one form if the device's products need
+// no other. `scale`: from an earlier call for the same matrix.
 Codes encode(const ConstView& matrix, Fp8 format, bool plain, bool transposed,
              const Tensor& scale = {}) {
   const int64_t rows = matrix.dim(0), cols = matrix.dim(1);
@@ -103,12 +103,12 @@ void take_codes(kernels::Gemm& product, const Codes& a, bool transpose_a, const 
 }
 
 // Note [Codes of a layer]
-// In 8 bits a pass over x and one over dz make the codes of both products that take them. x is
-// saved as the codes that the weight's gradient takes, half of its size; but as it is where
-// backward makes it again (Note [Remade results] in autograd/remade.h), or where its rows came
-// apart, each with a scale of its own. Codes of weights are made for each product: kept from one to
-// the next they would take half as much memory again as the weights, on every stage. Their scale is
-// kept.
+// In 8 bits, one pass over x and one over dz make the codes of both products that take them. x is
+// saved as the codes for the weight's gradient, half of its size; it is saved unencoded where
+// backward makes it again (Note [Remade results] in autograd/remade.h), or where its rows came one
+// part after the other, each with its own scale. Codes of weights are made for each product: kept
+// from one product to the next they would take half as much memory again as the weights, on every
+// stage. The scale of a weight is kept.
 class LinearNode final : public Node {
  public:
   static constexpr int kAddend = 1;  // the input of this number
@@ -119,7 +119,7 @@ class LinearNode final : public Node {
     options_.in_rows = {};
     options_.addend = {};
   }
-  // In 8 bits: the scales of x, if it has one, and of the weight; whether codes of x are saved.
+  // For 8 bits: the scales of x, if it has one, and of the weight; whether codes of x are saved.
   void set_scales(const Tensor& x, const Tensor& weight, bool saves_codes) {
     x_scale_ = x;
     weight_scale_ = weight;
@@ -149,8 +149,8 @@ class LinearNode final : public Node {
       dz = std::move(target);
     }
     if (needs_weights(pass)) pass.prepare_saved(0);
-    // Where weights wait for ranks, those get dx as soon as they can; where dz is under way, dx is
-    // made of the rows that are here.
+    // Where gradients of weights wait for ranks, dx is made first, so that the ranks get it early.
+    // If rows of dz are still under way, dx is made from the rows that have come.
     const bool is_under_way = rows.num_parts > 0;
     const bool begins_with_input = pass.hides_weights() || is_under_way;
     const auto codes_of_dz = [&](bool plain, bool transposed) {
@@ -226,7 +226,7 @@ class LinearNode final : public Node {
     }
   }
 
-  // In the form for weights.
+  // Codes of x in the form that the product for the weight's gradient reads.
   Codes take_codes_of_x(BackwardPass& pass) {
     const Tensor saved = pass.take_saved(0);
     if (!saves_codes_) {
@@ -345,7 +345,7 @@ class LinearNode final : public Node {
           .c = cut},
          options.slices.get());
   }
-  // In 8 bits.
+  // The weight's gradient from operands in 8 bits.
   static void weight_backward(const LinearOptions& options, const Codes& x, const Codes& dz,
                               const GradientTarget& dw) {
     const bool out_in = options.layout == WeightLayout::out_in;

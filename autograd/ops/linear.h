@@ -24,21 +24,21 @@ enum class WeightLayout : uint8_t {
 struct LinearOptions {
   WeightLayout layout = WeightLayout::out_in;
   Activation activation = Activation::none;  // in the epilogue of the product
-  // Weight and bias are parts of a layer, cut as these say; null: whole. Of inputs: without bias
-  // and activation. Result and gradients are those of the whole layer.
+  // Weight and bias are a part of a layer, cut in these slices; null: the whole layer. Where inputs
+  // are cut, there is no bias and no activation. Result and gradients are those of the whole layer.
   std::shared_ptr<const LinearSlices> slices{};
-  // Makes the result y of a product: make(begin, count) computes rows of y, seen as a matrix, and
-  // is called for all, some at a time. So what these rows need, or what becomes of them, can go on
-  // beside the others. May change rows in place; backward leaves the gradient as it is. Empty: all
-  // at once.
+  // Makes the result y of a product some rows at a time: make(begin, count) computes rows of y,
+  // seen as a matrix, and is called until all rows are made. So rows can be received before they
+  // are made, or sent afterwards, beside the product of other rows. The function may change rows in
+  // place; backward passes the gradient on unchanged. Empty: all rows at once.
   using InRows =
       std::function<void(const Tensor& y, const std::function<void(int64_t, int64_t)>& make)>;
   InRows in_rows{};
-  // The three products take codes of 8 bits: of x and the weight in e4m3, of the gradient of the
-  // result in e5m2 (Note [Products of 8 bits] in kernels/gemm.h). x is bf16. Not with slices.
+  // The three products take codes of 8 bits: e4m3 for x and the weight, e5m2 for the gradient of
+  // the result (Note [Products of 8 bits] in kernels/gemm.h). x is bf16. Not with slices.
   bool fp8 = false;
   // Added before the sum is rounded; shape and dtype of the result. Not with an activation, slices
-  // or in_rows. Its gradient is that of the result.
+  // or in_rows. Its gradient is the gradient of the result.
   Tensor addend{};
 };
 
@@ -55,7 +55,7 @@ struct LinearWeight {
 };
 // The layer whose weight is all of `parts`, one behind the other, as one product: [..., sum of
 // out_i]. Note [Weights side by side] in autograd/weight.h. Each weight gets its own gradient. Not
-// for slices and WeightLayout::in_out. In 8 bits the parts have one scale.
+// for slices and WeightLayout::in_out. In 8 bits the parts share one scale.
 Tensor linear(const Tensor& x, const std::vector<LinearWeight>& parts,
               const LinearOptions& options = {});
 

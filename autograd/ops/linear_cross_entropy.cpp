@@ -143,8 +143,8 @@ class RecomputedGradientNode final : public Node {
   }
 
  private:
-  // The kernel has one flag for both; where they differ the bias goes by memory of its own. That
-  // holds zeros where the kernel will add.
+  // The kernel has one accumulate flag for weight and bias. Where the two differ, the bias gets its
+  // own memory, zeros where the kernel will add.
   static Tensor accumulate_apart(const GradientTarget& dweight, const GradientTarget& dbias) {
     if (!dweight.view || !dbias.view || dweight.accumulate == dbias.accumulate) return {};
     return Tensor::zeros(dbias.view.shape(), dbias.view.dtype());

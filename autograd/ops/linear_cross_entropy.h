@@ -16,25 +16,25 @@ namespace zinc::autograd {
 // When the head's gradients are computed: Note [Two ways to the head's gradient] in
 // kernels/linear_cross_entropy.h.
 enum class HeadGradient : uint8_t {
-  // With the loss, while logits are at hand: 3/4 of the time, but gradients of the hidden states
-  // and
-  // of the weight are kept until backward. They are made for a backward whose loss gradient is
-  // Mode::expected_loss_gradient (scope: ExpectedLossGradient) and scaled where another one comes;
-  // the result is exact where their ratio is a power of two. f64 always takes the other way.
+  // In forward, while logits are at hand: 3/4 of the time, but the gradients of the hidden states
+  // and the weight are kept until backward. They are made for the gradient of the loss in
+  // Mode::expected_loss_gradient (scope: ExpectedLossGradient) and scaled where backward brings
+  // another one; the result is exact where the ratio of the two is a power of two. f64 always takes
+  // in_backward.
   in_forward,
-  // In backward, from logits that are computed again, straight into the gradient's place.
+  // In backward, from logits that are computed again, straight into the memory of the gradient.
   in_backward,
 };
 
-// Where `weight` has the rows of some classes alone and others hold the rest: kernels::ClassSlice.
+// The classes that `weight` holds rows of, where other ranks hold the others: kernels::ClassSlice.
 struct ClassShare {
   kernels::ClassSlice slice{};
-  // Turns lse [P, N] and loss [P] of P slices that are here into those of all classes, in the first
-  // row of each, as work issued to the compute stream. labels: [N]; rows of kIgnoredLabel have lse
-  // 0.
+  // Turns lse [P, N] and loss [P] of this rank's P slices into lse and loss of all classes, in the
+  // first row of each, as work issued to the compute stream. labels: [N]; rows of kIgnoredLabel
+  // have lse 0.
   std::function<void(const Tensor& lse, const Tensor& loss, const Tensor& labels)> combine{};
-  // The classes that are here are cut into slices: Note [Fixed slices] in
-  // autograd/linear_slices.h. Null: they are one.
+  // The slices of this rank's classes: Note [Fixed slices] in autograd/linear_slices.h. Null: one
+  // slice.
   std::shared_ptr<const LinearSlices> slices{};
   bool is_whole() const { return slice.total == 0; }
 };

@@ -53,7 +53,7 @@ void normalise(NormKind kind, const Tensor& x, const WeightValue& gamma, const W
   }
 }
 
-// Weights: gamma, beta. Saved: what was normalised, rstd, mean (layer only). Outputs: the result;
+// Weights: gamma, beta. Saved: the input of the norm, rstd, mean (layer only). Outputs: the result;
 // with a residual: the sum, the result.
 class NormNode final : public Node {
  public:

@@ -66,8 +66,8 @@ Tensor reduce(ReduceOp op, const Tensor& x, ReduceOver over) {
   return y;
 }
 
-// What a function along `dims` sees: x as [rest..., elements] or [elements, rest...], reduced over
-// one end, and the shape of its result.
+// The operand of a reduction along `dims`: x as [rest..., elements] or [elements, rest...], reduced
+// over one end, and the shape of the result.
 struct Reduced {
   Tensor matrix;
   ReduceOver over;

@@ -18,7 +18,7 @@ int64_t relative_bucket(int64_t distance, const RelativeBuckets& options) {
   const int64_t away = options.bidirectional ? std::abs(distance) : std::max<int64_t>(-distance, 0);
   const int64_t exact = buckets / 2;
   if (away < exact) return behind + away;
-  // In f32, as the models that were trained with it.
+  // Computed in f32, as in the models that were trained with these buckets.
   const auto ratio = std::log(static_cast<float>(away) / static_cast<float>(exact)) /
                      static_cast<float>(std::log(static_cast<double>(options.max_distance) /
                                                  static_cast<double>(exact)));

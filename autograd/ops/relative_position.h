@@ -1,6 +1,6 @@
 // autograd/ops/relative_position.h: a learned bias of attention by the distance of key and query,
-// in buckets (Raffel et al. 2020, "T5", section 2.1; the buckets of Hugging Face's T5Attention).
-// Nothing of [Tq, Tk] elements is made: see Note [Bias by distance] in kernels/attention.h.
+// in buckets (Raffel et al. 2020, "T5", section 2.1; the buckets of Hugging Face's T5Attention). No
+// tensor of [Tq, Tk] elements is made: see Note [Bias by distance] in kernels/attention.h.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,16 @@
 
 namespace zinc::autograd {
 
-// n: buckets, halved where it is bidirectional, the upper half for keys behind the query; distances
-// up to n / 2 have one each, larger ones logarithmic ones up to max_distance, and all beyond the
-// last.
+// n: buckets; where bidirectional, n is half of them, and the upper half is for keys behind the
+// query. Each distance below n / 2 has its own bucket; larger distances share logarithmic buckets
+// up to max_distance, and all beyond share the last.
 struct RelativeBuckets {
   int64_t buckets = 32;
   int64_t max_distance = 128;
-  bool bidirectional = true;  // false: a decoder's, where all keys behind the query are in bucket 0
+  // false: for a decoder, where all keys behind the query are in bucket 0
+  bool bidirectional = true;
 };
-// Of distance = key's position - query's.
+// The bucket of distance = key's position - query's position.
 int64_t relative_bucket(int64_t distance, const RelativeBuckets& options);
 
 // Buckets of the distances -(N - 1) to N - 1 for up to N positions: a module's constant, made once.

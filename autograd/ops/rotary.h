@@ -15,7 +15,8 @@ struct RotaryTable {
   Tensor cos;
   Tensor sin;
 };
-// Of positions 0 .. positions - 1, on the current context's device, for activations of that dtype.
+// The table of positions 0 .. positions - 1, on the current context's device, for activations of
+// that dtype.
 RotaryTable make_rotary_table(int64_t positions, int64_t rotary_dims, double theta,
                               const kernels::RotaryScaling& scaling = {},
                               DType activations = DType::f32);

@@ -15,7 +15,7 @@ struct Range {
   int64_t length = 0;
 };
 
-// Outputs: one per part. What no part covers has zero gradient.
+// Outputs: one per part. Elements that no part covers have zero gradient.
 class SplitNode final : public Node {
  public:
   SplitNode(const Tensor& x, int dim, std::vector<Range> parts)

@@ -24,7 +24,7 @@ Tensor gated(const Halves& x) {
   return y;
 }
 
-// The saved tensor's own memory where nobody else sees it.
+// The saved tensor's own memory, if no other handle shares it.
 Tensor memory_like(const Tensor& saved) {
   if (saved.is_sole_owner() && saved.is_contiguous()) return saved;
   return Tensor::empty(saved.shape(), saved.dtype());
@@ -45,7 +45,7 @@ class SwiGluNode final : public Node {
     }
     Tensor gate = pass.take_saved(0);
     Tensor up = pass.take_saved(1);
-    // The kernel writes both; what nobody wants lands in memory that goes at once.
+    // The kernel writes both; an unwanted gradient gets memory that is freed at once.
     Tensor dgate = memory_like(gate);
     Tensor dup = memory_like(up);
     kernels::swiglu_backward({.dy = dy.view(),
@@ -80,7 +80,7 @@ class SwiGluNode final : public Node {
 
  private:
   bool are_rows_;  // gate and up have no gaps
-  Tensor dup_;     // where a product makes the gradients: from derivative() to backward()
+  Tensor dup_;     // from derivative() to backward(), where a product makes the gradients
 };
 
 class PackedSwiGluNode final : public Node {
@@ -130,8 +130,8 @@ class PackedSwiGluNode final : public Node {
   }
 
  private:
-  bool are_rows_;  // of the input: no gaps between them
-  Tensor dx_;      // where a product makes the gradient: from derivative() to backward()
+  bool are_rows_;  // the input's rows have no gaps between them
+  Tensor dx_;      // from derivative() to backward(), where a product makes the gradient
 };
 
 }  // namespace

@@ -15,7 +15,7 @@ class UnaryNode final : public Node {
   UnaryNode(UnaryOp op, double p, double q) : op_(op), p_(p), q_(q) {}
   std::string_view name() const override { return kernels::name_of(op_); }
 
-  // dx = dy * op'(x), into the memory of dy where nobody else sees it
+  // dx = dy * op'(x), into the memory of dy if no other handle shares it
   void backward(BackwardPass& pass) override {
     Tensor dy = pass.take_gradient(0);
     const Tensor x = pass.take_saved(0);
@@ -77,7 +77,7 @@ Tensor affine(const Tensor& x, double factor, double summand) {
   return unary(UnaryOp::affine, x, factor, summand);
 }
 
-// Exponents that an op of its own is faster and more exact for.
+// Some exponents have their own op, which is faster and more exact.
 Tensor pow(const Tensor& x, double exponent) {
   const auto by = [&](UnaryOp op) { return unary(op, x, exponent, 0.0, "pow"); };
   if (exponent == 2.0) return by(UnaryOp::square);

@@ -13,8 +13,8 @@
 
 namespace zinc::autograd {
 
-// p, q: the constants that the op's line in kernels/elementwise_table.h names. `called`: the name
-// of what was called, for errors; empty: the op's.
+// p, q: the constants that the op's line in kernels/elementwise_table.h names. `called`: the
+// function's name in errors; empty: the op's.
 Tensor unary(kernels::UnaryOp op, const Tensor& x, double p = 0.0, double q = 0.0,
              std::string_view called = {});
 

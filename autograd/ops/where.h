@@ -1,8 +1,8 @@
 // autograd/ops/where.h: elements of one tensor or of another, by a mask (autograd/ops/compare.h).
 //
-// mask: u8. a, b: any dtype, the same; shapes stretch to each other (kernels/broadcast.h); outer
-// strides are free. A value in the place of a tensor has the other's dtype. The result is
-// contiguous. Elements that are not taken get a gradient of 0, even where they are NaN.
+// mask: u8. a and b have one dtype, any; shapes stretch to each other (kernels/broadcast.h); outer
+// strides are free. A number as an operand gets the dtype of the tensor. The result is contiguous.
+// Elements that are not selected get a gradient of 0, even where they are NaN.
 #pragma once
 
 #include "tensor/tensor.h"

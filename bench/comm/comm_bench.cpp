@@ -50,7 +50,7 @@ class CollectiveRun {
     }
   }
 
-  // What rank 0 has.
+  // Gives all ranks the flag of rank 0.
   void agree(std::vector<uint8_t>& flag) {
     const View one(flag_.data(), DType::u8, Shape{1}, device_);
     upload(flag.data(), one, stream_);
@@ -117,7 +117,7 @@ class CollectiveRun {
   Block whole_, other_, part_, workspace_, flag_;
 };
 
-// What part of the bytes crosses between ranks.
+// The part of the bytes that crosses between ranks.
 double bus_factor(Collective collective, int size) {
   const double others = static_cast<double>(size - 1) / size;
   switch (collective) {

@@ -1,8 +1,8 @@
 // bench/comm/comm_bench.h: how fast the collectives of a world are.
 //
 // Figures as nccl-tests has them: algorithm bandwidth is the bytes of the larger buffer over the
-// time; bus bandwidth is that times the part of them that has to cross between ranks, so it
-// compares with the speed of what lies between them, whatever the collective and the world.
+// time; bus bandwidth is that times the part of the bytes that has to cross between ranks, so it
+// compares with the speed of the links, whatever the collective and the world.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
-// What core costs per call: a launch on the inline stream, a hand-over to a worker, an allocation,
-// a checksum. Prints the median and the best of several batches; run it on an idle machine.
+// Measures the cost of core's calls: a launch on the inline stream, a hand-over to a worker, an
+// allocation, a checksum. Prints the median and the best of several batches; run it on an idle
+// machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -52,7 +53,7 @@ void time_launches() {
   report("submit, inline stream with a trace", 100'000, launch(*traced));
 }
 
-// From enqueue() to the first line of the task, with a worker that has been idle for `idle`.
+// Times from enqueue() to the first line of the task, with a worker that has been idle for `idle`.
 void time_hand_over(std::chrono::microseconds idle) {
   const auto stream = zinc::make_worker_stream("gather", 1, nullptr, 1);
   constexpr int kSamples = 300;

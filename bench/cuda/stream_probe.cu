@@ -1,6 +1,6 @@
-// One pass over so many f32 arrays: what memory gives a kernel that does nothing else. A thread
-// moves kPacks packs of 16 bytes of every array, a block apart, so that several loads are under
-// way.
+// One pass over several f32 arrays: the rate that memory gives a kernel without other work. A
+// thread moves kPacks packs of 16 bytes of every array, a block apart, so that several loads are
+// under way.
 #include <algorithm>
 #include <vector>
 

@@ -91,7 +91,7 @@ struct Tensors {
   }
 };
 
-// The first group of the first batch entry against the f64 path.
+// Compares the first group of the first batch entry with the f64 path.
 Deviation verify(const Tensors& t, DType dtype, Pass pass) {
   const StreamRef stream = Context::current().compute();
   const int64_t heads = t.c.H / t.c.G;

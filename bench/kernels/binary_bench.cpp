@@ -25,7 +25,7 @@ void add_binary_benches(Registry& registry) {
          .cost = {.bytes_read = 2 * registry.rows() * registry.cols() * size_of(dtype),
                   .bytes_written = registry.rows() * registry.cols() * size_of(dtype),
                   .flops = registry.rows() * registry.cols()}});
-    // What layer norms made by hand ask for: a value per row.
+    // Layer norms that are written by hand add a value per row.
     add_case(registry,
              {.op = "binary_of_rows",
               .pass = "forward",

@@ -42,7 +42,7 @@ Instance make_forward(int64_t rows, int64_t classes, DType dtype, Context& conte
           }};
 }
 
-// In place, so each run turns logits into something else: verified on a copy.
+// The pass works in place, so each run overwrites the logits: it is verified on a copy.
 Instance make_backward(int64_t rows, int64_t classes, DType dtype, Context& context) {
   const LossTensors t(rows, classes, dtype);
   const StreamRef stream = context.compute();

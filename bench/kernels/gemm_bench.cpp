@@ -112,7 +112,7 @@ kernels::Gemm arguments(const BenchedProduct& p, const View& a, const View& b, c
   return args;
 }
 
-// The first rows of the result against the f64 path.
+// Compares the first rows of the result with the f64 path.
 Deviation verify_rows(const BenchedProduct& p, DType dtype, const Array& a, const Array& b,
                       const Array& bias, const Array& z, const Array& before, const Array& c) {
   const int64_t rows = std::min<int64_t>(p.m, 16);
@@ -161,7 +161,7 @@ Instance make_chosen(const BenchedProduct& p, DType dtype, const kernels::GemmCh
       slot.proposal = before.proposal;
     };
   };
-  // Not of the instance: it may add to c.
+  // The trial run is another instance's: a run may add to c.
   const int64_t runs = slot.num_runs;
   by_choice(make_instance(p, dtype, context).run)();
   context.compute()->synchronize();
@@ -193,7 +193,7 @@ void add_kernels(Registry& registry, const Entry& gemm, const BenchedProduct& p,
   }
 }
 
-// A matrix as codes, and what they stand for.
+// A matrix as codes, and the values of the codes.
 struct Encoded {
   Array codes, scale, values;
   Encoded(int64_t rows, int64_t cols, Fp8 fp8, uint64_t seed, StreamRef stream)
@@ -207,7 +207,7 @@ struct Encoded {
   }
 };
 
-// The same product of codes: a [M, K] in e4m3, or, of a gradient, e5m2, and b [N, K] in e4m3.
+// The same product of codes: a [M, K] in e4m3, or in e5m2 for a gradient, and b [N, K] in e4m3.
 Instance make_of_codes(const BenchedProduct& p, Context& context) {
   const StreamRef stream = context.compute();
   const Fp8 format = std::string_view(p.pass) == "forward" ? Fp8::e4m3 : Fp8::e5m2;
@@ -238,7 +238,7 @@ Instance make_of_codes(const BenchedProduct& p, Context& context) {
   return {.run = run, .verify = verify};
 }
 
-// Beside the product in bf16.
+// Adds the product of codes beside the product in bf16.
 void add_of_codes(Registry& registry, const Entry& gemm, const BenchedProduct& p) {
   constexpr int64_t kUnit = 16;
   if (p.after != nothing || p.beta != 0.0 || p.m % kUnit != 0 || p.n % kUnit != 0 ||

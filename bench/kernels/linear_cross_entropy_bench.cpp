@@ -25,7 +25,7 @@ struct HeadTensors {
         dweight(gradient ? Shape{head.classes, head.features} : Shape{0}, dtype) {}
 };
 
-// Some rows of dhidden and the loss of those rows against the f64 path.
+// Compares some rows of dhidden, and the loss of those rows, with the f64 path.
 Deviation verify(const HeadTensors& t, const Head& head, DType dtype, bool gradient, bool narrow,
                  Context& benched) {
   constexpr int64_t kSome = 16;

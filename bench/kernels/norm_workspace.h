@@ -1,4 +1,5 @@
-// bench/kernels/norm_workspace.h: what the backward passes of the norms sum dgamma and dbeta in.
+// bench/kernels/norm_workspace.h: the workspace in which the backward passes of the norms sum
+// dgamma and dbeta.
 #pragma once
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 
 namespace zinc::bench {
 
-// As for a model of 512 parameters of one leaf each, on one rank.
+// Benches for a model of 512 parameters of one leaf each, on one rank.
 void add_step_verdict_benches(Registry& registry) {
   constexpr int64_t kLeaves = 512;
   constexpr int64_t kHeaders = 2;

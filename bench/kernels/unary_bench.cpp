@@ -5,12 +5,12 @@
 namespace zinc::bench {
 namespace {
 
-// One that memory sets the pace of, and those with the most arithmetic.
+// One function that is bound by memory, and those with the most arithmetic.
 struct Function {
   const char* name;
   kernels::UnaryOp op;
   double p, q;
-  int64_t flops;  // of an element, forward
+  int64_t flops;  // per element, forward
 };
 constexpr Function kFunctions[] = {{"unary", kernels::UnaryOp::silu, 0.0, 0.0, 4},
                                    {"unary_affine", kernels::UnaryOp::affine, 0.5, 2.0, 2},

@@ -1,4 +1,4 @@
-// zinc_bench_plain_allreduce: MPI_Allreduce of f32 by itself, for comparison with zinc_bench_comm.
+// zinc_bench_plain_allreduce: MPI_Allreduce of f32 alone, for comparison with zinc_bench_comm.
 //   mpirun --bind-to none -np 2 zinc_bench_plain_allreduce [min bytes] [max bytes] [seconds]
 #include <mpi.h>
 

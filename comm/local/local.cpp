@@ -178,7 +178,8 @@ void run_ranks(std::vector<std::unique_ptr<Communicator>> communicators,
       body(*world);
     } catch (...) {
       failure.keep(rank);
-      // Where the world could not be made of it, the communicator is gone, and its peers know.
+      // If no World was made of the communicator, the communicator may be gone; then its peers know
+      // of the failure.
       Communicator* const group = world == nullptr ? communicator.get() : &world->communicator();
       if (group != nullptr) group->abort(reason_of_current_exception());
     }

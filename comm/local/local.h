@@ -21,9 +21,9 @@ std::vector<std::unique_ptr<Communicator>> make_local_group(
     int size, int64_t buffer_bytes = 0,
     const std::vector<std::shared_ptr<Heartbeat>>& heartbeats = {});
 
-// Calls `body` once per communicator, each in a thread with a World of its own (source "threads"),
-// and returns when all threads have ended. When one throws, the group is aborted and the first
-// exception is thrown again by its type, its message headed by "rank <r>: ".
+// Calls `body` once per communicator, each in its own thread with its own World (source "threads"),
+// and returns when all threads have ended. When a thread throws, the group is aborted. The first
+// exception is thrown again, with its type, and its message begins with "rank <r>: ".
 void run_ranks(std::vector<std::unique_ptr<Communicator>> communicators,
                const ConnectOptions& options, const std::function<void(World&)>& body);
 

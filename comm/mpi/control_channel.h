@@ -28,7 +28,7 @@ class ControlChannel final : public Lifeline {
   void begin_waiting() noexcept override { waiting_.fetch_add(1); }
   void end_waiting() noexcept override { waiting_.fetch_sub(1); }
   void beat() noexcept override {}  // the communication thread answers
-  // Asks them; one whose communication thread does not answer is not waiting.
+  // Asks the ranks; a rank whose communication thread does not answer is not waiting.
   std::vector<int> waiting_among(const std::vector<int>& world_ranks,
                                  const std::function<bool()>& stop) override;
 
@@ -38,11 +38,11 @@ class ControlChannel final : public Lifeline {
   // Called whenever a note is to be sent.
   void set_wake(std::function<void()> wake) { wake_ = std::move(wake); }
 
-  // The communication thread.
+  // The next calls are made by the communication thread alone.
   void open(MPI_Comm world);
-  // Sends what is queued and takes what has come.
+  // Sends queued notes and receives the notes that have come.
   void poll();
-  // poll() until what is queued has left this rank, at most for `limit`.
+  // poll() until all queued notes have left this rank, at most for `limit`.
   void flush(std::chrono::milliseconds limit);
   void close();
 

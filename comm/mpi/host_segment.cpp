@@ -34,11 +34,12 @@ class File {
   int descriptor_;
 };
 
-// Where a rank is and, from a group's first member, where its memory is.
+// The place of a rank and, from a group's first member, the place of its memory.
 struct Address {
   int64_t process = 0;
-  int64_t process_space = 0;  // of process numbers: two containers may have the same numbers
-  uint64_t token = 0;         // also in the memory's last bytes
+  // namespace of process numbers: two containers may use the same numbers
+  int64_t process_space = 0;
+  uint64_t token = 0;  // the memory's last bytes hold it too
   int32_t file = -1;
   int32_t padding = 0;
 };

@@ -12,13 +12,13 @@ namespace zinc::comm {
 struct MpiWorld {
   int rank = 0;
   int size = 1;
-  int local_rank = 0;  // among the ranks of this host
+  int local_rank = 0;  // number among the ranks of this host
   int local_size = 1;
-  // Among the ranks of this host that may run on a processor that this one may run on; a launcher
+  // This rank's number among the ranks of its host that may run on the same processors. A launcher
   // that binds ranks to processors of their own leaves 0 of 1.
   int cpu_rank = 0;
   int cpu_ranks = 1;
-  std::shared_ptr<Transport> transport;  // of all ranks; the last holder leaves the job
+  std::shared_ptr<Transport> transport;  // of all ranks; the job ends with its last holder
 };
 
 bool built_with_mpi();

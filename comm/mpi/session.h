@@ -41,7 +41,7 @@ class MpiSession {
 
   // Throws CommError where MPI was started in this process before.
   static std::shared_ptr<MpiSession> start();
-  MpiSession() = default;  // of start()
+  MpiSession() = default;  // for start()
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
 
@@ -54,7 +54,7 @@ class MpiSession {
   MPI_Comm world() const { return world_; }
   MPI_Comm messages() const { return messages_; }  // the same ranks; for send and receive
 
-  // Adds elements of a float dtype; to be used in the communication thread.
+  // Adds elements of a float dtype. Call it in the communication thread.
   struct Adder {
     MPI_Datatype type = MPI_DATATYPE_NULL;
     MPI_Op op = MPI_OP_NULL;
@@ -62,21 +62,23 @@ class MpiSession {
   Adder adder(DType dtype) const;
 
   Lifeline& lifeline() { return control_; }
-  // The world's own, where that is another one: looked at before MPI is finalised.
+  // Sets the world's lifeline where it is another object; the session looks at it before MPI is
+  // finalised.
   void set_world_lifeline(std::shared_ptr<Lifeline> lifeline);
   // How long the end of the session waits for the peers' farewells.
   void set_farewell_deadline(Nanoseconds deadline);
 
   // Runs `work` in the communication thread and waits for it; rethrows. After `deadline` the thread
-  // counts as lost and CommError names `what`; `work` may still run, so it must own what it uses.
+  // counts as lost and CommError names `what`; `work` may still run then, so it must own the data
+  // that it uses.
   void run(const std::function<void()>& work, const std::string& what, Nanoseconds deadline);
 
   // Starts the batch's messages soon. The memory they name stays until wait() has returned or
   // give_up() has.
   void post(const std::shared_ptr<WireBatch>& batch);
   // Blocks until all of the batch is done. `deadline` counts from the last piece that moved. Throws
-  // CommError headed by `what` that names those of `world_ranks` (of the batch's peers) that it
-  // waited for; by then MPI touches no message of this rank any more.
+  // CommError headed by `what` that names the ranks among `world_ranks` (the batch's peers) that it
+  // waited for. By then MPI touches no message of this rank any more.
   void wait(const WireBatch& batch, const std::string& what, const std::vector<int>& world_ranks,
             Nanoseconds deadline);
   // Raises the lifeline and returns once MPI touches no message of this rank any more.
@@ -87,7 +89,7 @@ class MpiSession {
 
   bool close();  // false: the thread hangs in MPI and still uses the object
 
-  // Of the communication thread.
+  // Called by the communication thread.
   void thread_body();
   void initialise();
   void look_at_host();
@@ -121,11 +123,11 @@ class MpiSession {
   std::deque<std::function<void()>> new_work_;
   State state_ = State::running;
   bool abandoned_ = false;             // MPI is not entered any more
-  std::exception_ptr thread_failure_;  // of an MPI call of its own
+  std::exception_ptr thread_failure_;  // from one of the thread's MPI calls
   std::shared_ptr<Lifeline> world_lifeline_;
   Nanoseconds farewell_deadline_ = std::chrono::minutes(10);
 
-  // Of the communication thread alone.
+  // Used by the communication thread alone.
   WirePieces pieces_;
   std::chrono::steady_clock::time_point last_move_{};
   std::chrono::steady_clock::time_point farewell_began_{};

@@ -106,8 +106,8 @@ MpiSession::Adder MpiSession::adder(DType dtype) const {
   detail::throw_internal_error(str("MPI adds no ", dtype));
 }
 
-// Which ranks are on this host, and which of them may use this rank's processors (this thread has
-// the affinity of the one that called start()).
+// Finds the ranks of this host, and those among them that may use this rank's processors (this
+// thread has the affinity of the thread that called start()).
 void MpiSession::look_at_host() {
   MPI_Comm host = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(world_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host),

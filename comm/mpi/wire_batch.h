@@ -28,8 +28,8 @@ struct WireMessage {
 struct WireBatch {
   MPI_Comm comm = MPI_COMM_NULL;
   std::vector<WireMessage> messages;
-  // A nonblocking collective of MPI's instead of messages. Those of one communicator are started in
-  // the order of `order` = 1, 2, ..., which is that in which all ranks issued them.
+  // A nonblocking MPI collective in place of messages. Collectives of one communicator start in the
+  // order of `order` = 1, 2, ..., in which all ranks issued them.
   std::function<std::vector<MPI_Request>()> native;
   int64_t num_native_requests = 0;
   uint64_t order = 0;
@@ -38,10 +38,10 @@ struct WireBatch {
   int64_t left = 0;           // pieces to go
   std::vector<int64_t> done;  // bytes, by message
   bool started = false;
-  std::string error;  // of the first piece that failed
+  std::string error;  // error of the first piece that failed
 };
 
-// The pieces that are in MPI's hands. Of the communication thread.
+// The pieces that MPI works on. Used by the communication thread alone.
 class WirePieces {
  public:
   // Longest piece: counts are ints, and progress shows between pieces only.
@@ -58,7 +58,7 @@ class WirePieces {
   bool empty() const { return requests_.empty() && waiting_natives_.empty(); }
   // Batches of messages that have pieces to go.
   size_t num_batches() const { return next_begin_.size(); }
-  // Gives up all pieces without waiting for them.
+  // Gives up all pieces and does not wait for them.
   void abandon();
 
  private:
@@ -72,10 +72,10 @@ class WirePieces {
   void start_natives();
 
   std::vector<MPI_Request> requests_;
-  std::vector<Piece> pieces_;  // by request
+  std::vector<Piece> pieces_;  // by index in requests_
   std::vector<int> completed_;
   std::vector<MPI_Status> statuses_;
-  // By batch, then message: where the next piece begins.
+  // By batch, then message: the place where the next piece begins.
   std::map<const WireBatch*, std::vector<int64_t>> next_begin_;
   std::deque<std::shared_ptr<WireBatch>> waiting_natives_;
   std::map<MPI_Comm, uint64_t> next_native_;

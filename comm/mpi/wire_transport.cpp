@@ -29,7 +29,7 @@ uint64_t place_of(const Message& message) {
   return static_cast<uint64_t>(message.tag) * kNumbersPerTag + message.sequence % kNumbersPerTag;
 }
 
-// MPI takes what it sends by a pointer to const; WireMessage has one pointer for both ways.
+// MPI takes the bytes to send by a pointer to const; WireMessage has one pointer for both ways.
 WireMessage sent(int peer, int tag, const void* data, int64_t bytes) {
   return {peer, tag, static_cast<std::byte*>(const_cast<void*>(data)), bytes, true};
 }
@@ -196,7 +196,7 @@ void WireTransport::native_sum(const Call& call, const NativeSum& sum) {
     session_->post(batch);
     wait(*batch, call);
   });
-  // What a ring moves; how MPI does it is its own affair.
+  // The bytes that a ring would move; MPI may move others.
   const int64_t bytes = sum.count * size_of(sum.dtype) * (sum.scatter ? size() : 1);
   const int64_t moved = bytes * (size() - 1) / size() * (sum.scatter ? 1 : 2);
   count_sent(moved);
@@ -244,7 +244,7 @@ void WireTransport::receive(const Message& message, std::byte* data) {
 
 namespace {
 
-// Agreement among the members of a group that nobody issues collectives to yet.
+// Agreement among the members of a group that has issued no collectives yet.
 Transport::Agree agree_over(Transport& transport, std::chrono::nanoseconds deadline) {
   auto meeting = std::make_shared<uint64_t>(uint64_t{1} << 62);  // far from those of collectives
   return [&transport, deadline, meeting](std::span<const std::byte> mine) {

@@ -80,7 +80,7 @@ void Clique::settle(std::string_view what) {
     if (Clock::now() >= expires) {
       missing = missing_among(*options_.lifeline, options_.others,
                               [&] { return options_.lifeline->raised(); });
-      continue;  // it may have ended meanwhile, or this rank was the one that slept
+      continue;  // the wait may have ended meanwhile, or this rank was the one that slept
     }
     std::this_thread::sleep_for(pause);
   }

@@ -1,4 +1,4 @@
-// comm/nccl/clique.h: what NCCL calls a communicator, that of one group of ranks, on this rank.
+// comm/nccl/clique.h: this rank's end of an NCCL communicator for one group of ranks.
 #pragma once
 
 #include <nccl.h>
@@ -28,8 +28,8 @@ struct CliqueOptions {
 
 class Clique {
  public:
-  // Collective over the members; blocks until all of them have come. Throws CommError, naming those
-  // that have not at the deadline.
+  // Collective over the members; blocks until all members have come. Throws CommError at the
+  // deadline and names the missing members.
   explicit Clique(CliqueOptions options);
   ~Clique();  // aborts where close() was not called
   Clique(const Clique&) = delete;
@@ -44,15 +44,15 @@ class Clique {
 
   // Any thread. Collectives under way end; every later run() throws.
   void break_off() noexcept;
-  // What has failed since, as far as NCCL knows; empty: nothing.
+  // The error that NCCL has found since; empty: none.
   std::string fault();
 
  private:
-  // Waits for what NCCL does in the background.
+  // Waits until NCCL's work in the background is done.
   void settle(std::string_view what);
 
   CliqueOptions options_;
-  std::mutex mutex_;  // of comm_: a thread that watches may abort it at any time
+  std::mutex mutex_;  // guards comm_: a thread that watches may abort it at any time
   ncclComm_t comm_ = nullptr;
 };
 

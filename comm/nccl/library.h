@@ -26,12 +26,13 @@ struct NcclFunctions {
   decltype(&ncclSend) send = nullptr;
   decltype(&ncclRecv) recv = nullptr;
 
-  std::string missing;  // what is, and the cure; empty: nothing
+  std::string missing;  // the missing part and the cure; empty: nothing is missing
 };
 
-// Looked for once per process; never closed, whose own threads and exit handlers may outlive us.
+// The library is looked for once per process, and never closed: its own threads and exit handlers
+// may outlive us.
 const NcclFunctions& nccl_or_missing();
-// Throws CommError where it is missing.
+// Throws CommError where the library is missing.
 const NcclFunctions& nccl();
 
 }  // namespace zinc::comm

@@ -42,7 +42,7 @@ ncclDataType_t type_of(DType dtype) {
   }
 }
 
-// What a rank's communicators of one world share.
+// The state that a rank's communicators of one world share.
 struct Family {
   Family(Device on, const HostCommunicator& host) : Family(on, *host.endpoint(), host.size()) {}
   Family(Device on, const Endpoint& world, int size)
@@ -58,12 +58,13 @@ struct Family {
   Lifeline& lifeline;
   std::shared_ptr<Heartbeat> heartbeat;
   // Note [One queue for all groups]
-  // What was issued last, on whichever stream and in whichever group: the next one comes after it.
-  // NCCL itself orders the collectives of one group so, and none of two groups.
-  // While collectives are recorded, the last of those; a launch is issued as one.
+  // `last` is the last collective or message that was issued, in any group and on any stream; the
+  // next one runs after it. NCCL gives this order to the collectives of one group, and none between
+  // two groups. While collectives are recorded, it is the last recorded one. A launch of a graph is
+  // issued like one collective.
   Event last;
   bool records = false;
-  int64_t num_recorded = 0;  // so far
+  int64_t num_recorded = 0;  // recorded so far
   Watchdog watchdog;
 };
 
@@ -233,7 +234,8 @@ class Nccl final : public Communicator {
   std::unique_ptr<CudaGraph> record(StreamRef stream, const std::function<void()>& body) override {
     bug_check(!family_->records, "a recording inside another");
     const int64_t sent = sent_, received = received_, recorded = family_->num_recorded;
-    // What was issued before comes before a launch, not into the graph.
+    // Collectives that were issued before the recording come before a launch; they are not part of
+    // the graph.
     const Event last = std::exchange(family_->last, Event());
     family_->records = true;
     std::unique_ptr<CudaGraph> graph;
@@ -277,7 +279,7 @@ class Nccl final : public Communicator {
   int64_t bytes_received() const override { return received_; }
 
  private:
-  // What a launch does.
+  // The traffic of one launch.
   struct Moved {
     int64_t collectives = 0;
     int64_t sent = 0, received = 0;
@@ -384,7 +386,8 @@ class Nccl final : public Communicator {
     return Work(family_->last);
   }
 
-  // Into the graph, in one order with the others there; nothing is under way that could be watched.
+  // Adds work to the graph, in order after the graph's other collectives. Nothing is under way, so
+  // there is nothing to watch.
   template <class Body>
   Work fly_recorded(const std::string& what, StreamRef stream, const Body& body) {
     stream->wait(family_->last);
@@ -421,7 +424,7 @@ class Nccl final : public Communicator {
                [&](const std::string& name) { exchange(name, stream, body); });
   }
 
-  // One group of NCCL: what `body` sends and receives; of one rank an empty one.
+  // Runs `body` as one group of NCCL's sends and receives; does nothing without a clique.
   template <class Body>
   void exchange(const std::string& what, StreamRef stream, const Body& body) {
     if (clique_ == nullptr) return;
@@ -441,7 +444,7 @@ class Nccl final : public Communicator {
     if (bytes > 0 && to != from) cuda_copy(to, from, bytes, stream);
   }
 
-  // Rank r's part of `whole` from r to all but `without`.
+  // Sends rank r's part of `whole` from r to all ranks but `without`.
   void gather_parts(const std::string& what, const View& whole, int without, StreamRef stream) {
     exchange(what, stream, [&](const Door& door) {
       for (int p = 0; p < size(); ++p) {
@@ -452,7 +455,7 @@ class Nccl final : public Communicator {
     });
   }
 
-  // Piece by piece: the ranks' pieces of this rank's part meet in the workspace, by rank.
+  // Sums piece by piece: the ranks' pieces of this rank's part meet in the workspace, by rank.
   void sum_parts(const std::string& what, const Sum& sum, StreamRef stream) {
     const int64_t n = sum.in.numel();
     const ConstView in = sum.in.reshape(Shape{n});
@@ -492,14 +495,14 @@ class Nccl final : public Communicator {
     }
   }
 
-  // NCCL writes the dtype of `in` over what is there; the rest is a sum of one array.
+  // NCCL overwrites the output in the dtype of `in`; the rest is a sum of one array.
   void native_reduce_scatter(const std::string& what, const ReduceScatter& args, StreamRef stream) {
     const int64_t n = args.out.numel();
     const int64_t moved = n * size_of(args.in.dtype()) * (size() - 1);
     count(moved, moved);
     if (n == 0) return;
     const bool direct = !args.accumulate && args.out.dtype() == args.in.dtype();
-    if (size() == 1 && !direct) {  // which has no workspace
+    if (size() == 1 && !direct) {  // a group of one rank has no workspace
       return sum_parts(what, {.in = args.in, .out = args.out, .accumulate = args.accumulate},
                        stream);
     }

@@ -84,7 +84,7 @@ void Watchdog::run() {
   }
 }
 
-// Takes what is done off the front.
+// Removes finished flights from the front.
 const Flight* Watchdog::first_under_way() {
   while (true) {
     Flight* first = nullptr;

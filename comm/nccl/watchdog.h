@@ -1,8 +1,8 @@
 // comm/nccl/watchdog.h: a thread that looks after the collectives of a world on one GPU.
 //
-// Nobody on the host waits for a collective of NCCL, and nobody on the GPU gives up on one: this
-// thread sees deadlines pass and failures come, here and on other ranks. It then fails the device,
-// so that whoever waits for it is told why, and aborts NCCL, so that the waits end.
+// The host does not wait for a collective of NCCL, and a GPU never gives up on one. This thread
+// sees deadlines that pass, and failures on this rank and on others. It then fails the device, so
+// that every wait for the device throws the reason, and aborts NCCL, so that the waits end.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@
 
 namespace zinc::comm {
 
-// A group of ranks, as long as something of it is under way.
+// A group of ranks that has collectives under way.
 struct Watched {
   std::string name;         // "world", "world/0"
   std::vector<int> others;  // the other members' ranks in the world
@@ -54,11 +54,11 @@ class Watchdog {
 
   // Looks after `clique` for as long as it lives.
   void keep(const std::shared_ptr<Clique>& clique);
-  // Flights end in the order in which they come here. One thread calls it before a flight is
-  // queued, and queued() after.
+  // Flights end in the order of these calls. One thread calls watch() before it queues a flight,
+  // and queued() after.
   void watch(Flight flight);
   void queued(const Event& done);
-  // Ends everything that is under way, with `why` for whoever waits; any thread.
+  // Ends everything that is under way; waits throw `why`. Any thread.
   void give_up(const std::string& why) noexcept;
 
  private:
@@ -83,7 +83,7 @@ class Watchdog {
   std::deque<Flight> flights_;  // this thread takes from the front; references stay valid
   std::vector<std::weak_ptr<Clique>> cliques_;
 
-  // Of the first flight, since its stream came to it; this thread's alone.
+  // Since this rank's stream came to the first flight. Used by the watching thread alone.
   std::optional<Clock::time_point> begun_at_;
   std::optional<WaitingMark> mark_;
 

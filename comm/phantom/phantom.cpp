@@ -172,7 +172,7 @@ class Phantom final : public Communicator {
     return is_near(members_[static_cast<size_t>(peer)]) ? 2 : 1;
   }
 
-  // With all ranks, or with one `peer`.
+  // Queues work with all ranks, or with one `peer`.
   Work queue(const char* label, StreamRef stream, const Traffic& traffic,
              std::optional<int> peer = std::nullopt) {
     check_alive();
@@ -219,7 +219,7 @@ class Phantom final : public Communicator {
 
   PhantomOptions options_;
   std::vector<int> members_;  // by rank: its rank in the world
-  int near_ranks_;            // of them on this rank's host, itself too; 0: not known
+  int near_ranks_;            // ranks of the group on this rank's host, itself too; 0: not known
   int num_splits_ = 0;
   int64_t sent_ = 0;
   int64_t received_ = 0;

@@ -15,7 +15,7 @@
 
 namespace zinc::comm {
 
-// What one kind of call moved, summed over its calls; bytes of this rank.
+// The traffic of one kind of call, summed over its calls; bytes of this rank.
 struct PhantomTraffic {
   int64_t calls = 0;
   int64_t bytes_sent = 0;
@@ -26,17 +26,17 @@ using PhantomLedger = std::map<std::string, PhantomTraffic, std::less<>>;  // by
 struct PhantomOptions {
   int rank = 0;
   int size = 1;
-  std::string imitates = "mpi";  // whose workspace_bytes() it gives: single, local, mpi, nccl
+  // the backend whose workspace_bytes() it gives: single, local, mpi, nccl
+  std::string imitates = "mpi";
   Device device{.kind = DeviceKind::cpu, .index = 0, .meta = true};
-  // What rank r would pass to the n-th split (from 0). Without it a split gives a group of all
-  // ranks where the colour is not negative.
+  // The colour and key that rank r would pass to the n-th split (from 0). Without it a split gives
+  // a group of all ranks where the colour is not negative.
   struct Wish {
     int color = 0;
     int key = 0;
   };
   std::function<Wish(int split, int rank)> wishes{};
-  // Neighbours of the world that share a host: what lies near, for WorkCost::near_ranks. 0: not
-  // known.
+  // Ranks of the world that share a host, for WorkCost::near_ranks. 0: not known.
   int ranks_per_host = 0;
   // Gets every call's traffic, groups made by split included; may be null.
   std::shared_ptr<PhantomLedger> ledger{};

@@ -7,9 +7,9 @@
 
 namespace zinc::comm {
 
-// Whoever waits for a condition reads the bell, looks at the condition, and sleeps on what it read;
-// whoever changes the condition rings afterwards. No wake-up is lost. Ringing costs a system call
-// only when somebody sleeps.
+// A thread that waits for a condition reads the bell, looks at the condition, and sleeps on the
+// value that it read. A thread that changes the condition rings afterwards. So no wake-up is lost.
+// Ringing costs a system call only when somebody sleeps.
 class Bell {
  public:
   uint32_t read() const noexcept { return rings_.load(); }

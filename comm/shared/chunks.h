@@ -8,7 +8,7 @@
 
 namespace zinc::comm {
 
-// An empty message is one chunk of no bytes: it is taken all the same.
+// An empty message is one chunk of no bytes, which the reader takes all the same.
 inline uint64_t num_chunks(int64_t bytes, int64_t chunk_bytes) {
   return static_cast<uint64_t>(std::max<int64_t>(1, (bytes + chunk_bytes - 1) / chunk_bytes));
 }

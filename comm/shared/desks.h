@@ -48,7 +48,7 @@ class Desks {
   };
 
   // Shows the desk to `only_reader`, or to all others where it is negative. `staged` chunks are in
-  // its buffers already; `direct` is what readers of this process use instead.
+  // its buffers already; readers in this process use `direct` instead.
   void post(int index, const DeskKey& key, const Terms& terms, uint64_t staged, const void* direct,
             int only_reader);
 

@@ -68,12 +68,12 @@ Progress& Meeting::taken_from(int peer) const {
   return segment_.taken(peer, found_[static_cast<size_t>(peer)].index, rank());
 }
 
-// What `peer`, a thread of this process, sends to this rank.
+// The message that `peer`, a thread of this process, sends to this rank.
 const Outgoing& Meeting::message_of(int peer) const {
   return static_cast<const Exchange*>(theirs(peer).direct)->to[static_cast<size_t>(rank())];
 }
 
-// Where in a buffer of rank `from` the chunks for rank `to` lie.
+// The offset, in a buffer of rank `from`, of the chunks for rank `to`.
 int64_t Meeting::place_in_buffer(int from, int to) const {
   return exchange_.same_to_all ? 0 : (to < from ? to : to - 1) * chunk_bytes_;
 }

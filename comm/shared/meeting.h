@@ -54,7 +54,7 @@ class Meeting {
   const Desks::Lease lease_;
   int64_t chunk_bytes_ = 0;
   uint64_t needed_staged_ = 0;
-  bool leaving_ = false;  // has taken all, and waits until the others have
+  bool leaving_ = false;  // this rank has taken all its messages and waits for the others
 };
 
 }  // namespace zinc::comm

@@ -9,9 +9,9 @@
 
 namespace zinc::comm {
 
-// While it lives the owner does not leave its call, so its memory stays; it is not begun once the
-// lifeline was raised (owners raise it before they look for readers). Its end is the reader's
-// last use of the desk.
+// While it lives the owner of the desk does not leave its call, so the owner's memory stays. It
+// does not begin after the lifeline was raised (owners raise it before they look for readers).
+// After its end the reader does not touch the desk.
 class Reading {
  public:
   Reading(Progress& taken, Desk& desk, const Lifeline& lifeline,

@@ -23,9 +23,9 @@
 namespace zinc::comm {
 
 // Exchanges and messages of one rank and group that may be under way at the same time. A context
-// has five streams; more than this block until an earlier one is done.
+// has five streams. With all desks in use, the next exchange blocks until an earlier one is done.
 inline constexpr int kNumDesks = 8;
-inline constexpr int kNumBuffers = 2;  // of a desk: one is read while the other is filled
+inline constexpr int kNumBuffers = 2;  // of a desk: one buffer is read while the other is filled
 
 // How far a reader is with a desk: chunks taken, or one of these.
 inline constexpr uint64_t kReading = std::numeric_limits<uint64_t>::max() - 1;  // direct only
@@ -54,7 +54,7 @@ struct alignas(64) Desk {
   Bell staged_bell;              // rung by the owner
   Bell taken_bell;               // rung by readers
   Terms terms;
-  const void* direct;  // Exchange (collective) or payload (message) of a rank in this process
+  const void* direct;  // the Exchange (collective) or payload (message) of a rank in this process
 };
 
 struct alignas(64) Progress {
@@ -63,7 +63,8 @@ struct alignas(64) Progress {
 
 struct SegmentShape {
   int size = 1;
-  int64_t buffer_bytes = 0;  // of each buffer of a desk, a multiple of 64; 0: ranks share a process
+  // of each buffer of a desk, a multiple of 64; 0: the ranks share a process
+  int64_t buffer_bytes = 0;
 };
 
 class Segment {
@@ -75,7 +76,7 @@ class Segment {
   // Memory that `owner` keeps mapped: bytes_of(shape) bytes at a multiple of 64.
   Segment(std::shared_ptr<void> owner, std::byte* memory, const SegmentShape& shape)
       : owner_(std::move(owner)), memory_(memory), shape_(shape) {}
-  // Once, by whoever made the memory, before any other rank uses it.
+  // Call once, in the process that made the memory, before any other rank uses it.
   void construct();
 
   const SegmentShape& shape() const { return shape_; }

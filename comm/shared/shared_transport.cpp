@@ -20,7 +20,7 @@ Terms shared_terms_of(const Message& message) {
           .dtype = DType::u8};
 }
 
-// A message's watch and what it refers to.
+// A message's watch, and the objects that it refers to.
 struct MessageWatch {
   MessageWatch(const Segment& segment, const Transport& transport, const Message& message)
       : what([&transport, &message] {

@@ -25,7 +25,7 @@ class Watch {
         what_(what),
         behind_(behind) {}
 
-  // Returns once ready() holds; `peer` rings `bell` whenever it may have become true.
+  // Returns once ready() holds; `peer` rings `bell` whenever ready() may have become true.
   template <class Ready>
   void await(Bell& bell, int peer, const Ready& ready) const {
     for (int i = 0; i < kSpins; ++i) {
@@ -39,7 +39,7 @@ class Watch {
   const std::function<std::string()>& what() const { return what_; }
 
  private:
-  // Some microseconds: a rank whose peer works on another core right now does not go to sleep.
+  // Some microseconds: a rank whose peer is at work on another core does not go to sleep.
   static constexpr int kSpins = 100;
 
   static void pause() {
@@ -50,7 +50,7 @@ class Watch {
 
   void block(Bell& bell, int peer, const std::function<bool()>& ready) const;
   void check_peer(int peer, const std::function<bool()>& ready) const;
-  // Throws, unless `ready` comes true while it finds out who is to blame.
+  // Throws, unless `ready` comes true while it finds out which peers are to blame.
   void expire(const std::function<bool()>& ready) const;
 
   const Segment& segment_;

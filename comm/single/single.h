@@ -8,7 +8,7 @@
 
 namespace zinc::comm {
 
-// Collectives are the copies, conversions and checks that they are on any world.
+// A collective of one rank is a copy or conversion, with the checks of any world.
 std::unique_ptr<Communicator> make_single(std::shared_ptr<Heartbeat> heartbeat = nullptr);
 
 }  // namespace zinc::comm

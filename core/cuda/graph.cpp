@@ -1,4 +1,4 @@
-// Graphs of what a stream was told.
+// CUDA graphs of the work that a stream was given.
 #include <cuda_runtime.h>
 
 #include <memory>

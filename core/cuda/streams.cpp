@@ -16,7 +16,8 @@
 namespace zinc {
 namespace {
 
-// What all streams of a device share; events and host tasks hold it after the streams are gone.
+// The state that all streams of a device share; events and host tasks hold it after the streams are
+// gone.
 class Shared {
  public:
   explicit Shared(Device device) : device_(device) {
@@ -98,13 +99,14 @@ struct Recording {
   std::vector<CudaStream*> others{};
   std::shared_ptr<CudaEvent> end{};
   bool is_over = false;
-  std::vector<std::shared_ptr<CudaEvent>> awaited{};  // from outside
+  // events from outside that the recording waits for
+  std::vector<std::shared_ptr<CudaEvent>> awaited{};
   std::vector<std::shared_ptr<void>> tasks{};
 };
 
 class CudaEvent final : public Event::State {
  public:
-  // `recording`: by which it is recorded; null: by none.
+  // `recording`: the recording that has the event; null: none.
   CudaEvent(std::shared_ptr<Shared> shared, TraceRecorder* trace, uint64_t trace_id,
             std::shared_ptr<const Recording> recording)
       : shared_(std::move(shared)),
@@ -119,7 +121,7 @@ class CudaEvent final : public Event::State {
     is_recorded_ = recording_ == nullptr;
   }
   const std::shared_ptr<const Recording>& recording() const { return recording_; }
-  // Not of work that is being recorded and may never run, so that nothing can wait for it.
+  // Throws CudaError for work that is being recorded: it may never run, so nothing can wait for it.
   void require_recorded() const {
     if (!is_recorded_) {
       throw CudaError("work that is being recorded cannot be waited for: it has not run");
@@ -169,7 +171,7 @@ struct HostTask {
   int lane;
   uint64_t trace_id;
   std::shared_ptr<TraceEvent> span;
-  int num_threads;  // of parallel loops; 0: those of the thread that runs it
+  int num_threads;  // threads of parallel loops; 0: those of the thread that runs the task
 };
 
 // Each thread has a number of threads for its parallel loops, and CUDA promises no one thread to
@@ -206,13 +208,13 @@ void run_host_task(void* data) {
 #if defined(ZINC_CUDA_EMULATED)
 // The label of kernels/cuda/launch.h: the emulator's kernels are host tasks.
 constexpr std::string_view kKernel = "cuda kernel";
-// Of a graph, which keeps the task.
+// Runs a host task of a graph, which keeps the task.
 void run_recorded_task(void* data) { run_task(*static_cast<const HostTask*>(data)); }
 #endif
 
 class CudaStream final : public Stream {
  public:
-  // `num_threads`: OpenMP's, of its host tasks; 0: whatever their thread has.
+  // `num_threads`: of the parallel loops in host tasks; 0: those of the thread that runs the task.
   CudaStream(std::shared_ptr<Shared> shared, std::string_view name, int lane, TraceRecorder* trace,
              int num_threads = 0)
       : Stream(StreamKind::cuda, name, lane),
@@ -335,7 +337,7 @@ class CudaStream final : public Stream {
     recording->others.push_back(this);
     recording_ = recording;
   }
-  // Why that failed; null: it did not.
+  // Returns the exception if a stream could not join; null: all did.
   std::exception_ptr join_others() noexcept {
     try {
       for (CudaStream* other : recording_->others) wait(other->record());

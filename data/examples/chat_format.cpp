@@ -69,7 +69,7 @@ bool is_trained(const Message& message) {
 constexpr std::array<std::string_view, 2> kCalls{"tool_calls", "function_call"};
 constexpr std::array<std::string_view, 3> kSwitches{"weight", "train", "loss"};
 
-// By the item's switches, each of which is 0, 1, false or true.
+// Whether the item's switches, each of which is 0, 1, false or true, allow it to be trained.
 bool learns(const files::json::Value& item) {
   bool learned = true;
   for (const std::string_view key : kSwitches) {

@@ -29,7 +29,7 @@ enum class Speaker : uint8_t { system, user, assistant };
 struct Message {
   Speaker speaker = Speaker::user;
   std::string text;
-  bool trained = true;  // what the assistant says
+  bool trained = true;  // the assistant's words are trained
 };
 
 // Part of a text, and whether a model is to learn it.
@@ -46,23 +46,25 @@ ChatFormat parse_chat_format(const std::string& name);
 
 // A list of {"role": ..., "content": ...} or {"from": ..., "value": ...}. Roles: system; user or
 // human; assistant, gpt, chatgpt, bot or model. "weight": 0, "train": false and "loss": false keep
-// what the assistant says from being trained. DataError with its place for anything else, for
-// calls of tools, which no format writes, and for a list without an assistant.
+// an assistant's item from being trained. DataError with its place for anything else, for calls of
+// tools, which no format writes, and for a list without an assistant.
 std::vector<Message> read_messages(const files::json::Value& list);
-// The other keys of its items that hold something: "reasoning_content".
+// Keys of the list's items that are not read and hold something: "reasoning_content".
 std::vector<std::string> unused_keys(const files::json::Value& list);
 
-// What the assistant says is trained, with the token that ends it. DataError with `place` where the
-// format cannot say it: mistral has the user and the assistant in turns.
+// Renders messages as text. The assistant's words are trained, with the token that ends them.
+// DataError with `place` where the format cannot express the messages: mistral has the user and the
+// assistant in turns.
 std::vector<TextSpan> render_chat(ChatFormat format, std::span<const Message> messages,
                                   std::string_view place);
 
 // The text of a conversation up to where the assistant answers.
 std::string render_prompt(ChatFormat format, std::vector<Message> messages, std::string_view place);
 
-// The format's own token ends what the assistant says: no end-of-text token belongs behind it.
+// True if the format's own token ends the assistant's words, so that no end-of-text token belongs
+// behind them.
 bool ends_itself(ChatFormat format);
-// That token: "<|eot_id|>"; empty where ends_itself() is false.
+// The token that ends the assistant's words: "<|eot_id|>"; empty where ends_itself() is false.
 std::string_view end_mark(ChatFormat format);
 
 // The tokens by which a format marks who speaks.

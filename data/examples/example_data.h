@@ -13,8 +13,8 @@
 
 namespace zinc::data {
 
-// A sample is an example without its last token, which is a target alone; or its text, with its
-// answer or class as labels; or all of a text whose tokens are to be guessed. A cheap value; the
+// A sample is an example without its last token, which is only a target; or an example's text, with
+// the answer or class as labels; or a whole text whose tokens are to be guessed. A cheap value; the
 // files are shared.
 class ExampleData final : public Dataset {
  public:
@@ -23,9 +23,9 @@ class ExampleData final : public Dataset {
   explicit ExampleData(std::vector<std::shared_ptr<const ExampleFile>> files,
                        BatchFields fields = {});
 
-  // {the rest, round(fraction * num_samples()) of the examples, at least one}: which is decided by
-  // their number alone, the same in every run. 0 < fraction < 1. DataError where there are fewer
-  // than two examples.
+  // {the rest, round(fraction * num_samples()) of the examples, at least one}. The choice depends
+  // on the number of examples alone, so it is the same in every run. 0 < fraction < 1. DataError
+  // where there are fewer than two examples.
   std::pair<ExampleData, ExampleData> split(double fraction) const;
 
   int64_t num_samples() const override { return end_ - begin_; }
@@ -35,19 +35,19 @@ class ExampleData final : public Dataset {
   std::string describe() const override;
 
  private:
-  // Where a sample lies.
+  // The file and index of a sample.
   std::pair<const ExampleFile*, int64_t> place(int64_t index) const;
 
   std::vector<std::shared_ptr<const ExampleFile>> files_;
   BatchFields fields_;
   std::vector<int64_t> first_;                // example of each file, then the number of all
-  std::shared_ptr<const Permutation> order_;  // null: as they lie
-  int64_t begin_ = 0, end_ = 0;               // of the order
+  std::shared_ptr<const Permutation> order_;  // null: in the files' order
+  int64_t begin_ = 0, end_ = 0;               // range in the order
 };
 
-// Several examples in a sample, as many neighbours as there is room for. Each is a document of its
-// own: attention does not cross its borders. Positions go on along the row; where a model sees no
-// more of them than distances inside a document (rotary ones), each example is as it is alone.
+// Several neighbouring examples in a sample, as many as there is room for. Each is a separate
+// document: attention does not cross its borders. Positions go on along the row. A model that sees
+// only distances inside a document (rotary positions) computes each example as if it were alone.
 class PackedExamples final : public Dataset {
  public:
   // InvalidArgument where an example is longer than `room`, or is read whole.

@@ -63,7 +63,7 @@ std::string tokenizer_check(const text::Tokenizer* tokenizer, const std::string&
   return check;
 }
 
-// What the examples depend on, as JSON.
+// All that the examples depend on, as JSON.
 std::string recipe_of(const std::string& path, const text::Tokenizer* tokenizer,
                       const ExampleSettings& settings, const ExampleFileOptions& options) {
   const int64_t size = files::InputFile::open(path).size();

@@ -32,8 +32,8 @@ class ExampleFile {
   int64_t num_examples() const { return index_.size() / 8 - 1; }
   // Tokens of an example, labels that stand apart included.
   int64_t length(int64_t index) const;
-  // Appends an example to a sample: all tokens but the last, and what follows each, or
-  // nn::kIgnoredLabel.
+  // Appends an example to a sample: all tokens but the last; as labels the token that follows each,
+  // or nn::kIgnoredLabel.
   void append_to(int64_t index, Sample& sample) const;
   // Appends all tokens of an example. The label of a trained token is the token itself; of any
   // other token, nn::kIgnoredLabel.
@@ -61,21 +61,22 @@ class ExampleFile {
 };
 
 struct ExampleFileOptions {
-  std::string cache;             // folder; made where it does not exist
-  std::string tokenizer_folder;  // whose files the tokenizer was read from; empty: it has none
+  std::string cache;  // folder; made where it does not exist
+  // The folder that the tokenizer's files were read from; empty: it has none.
+  std::string tokenizer_folder;
   MakeOptions make{};
   std::function<void(const ExampleCounts&)> progress{};
 };
 
-// Where the examples of this file are, or would be, in the cache. DataError where the file does not
-// exist.
+// The folder of this file's examples in the cache, which may not exist. DataError where the file
+// does not exist.
 std::string example_folder(const std::string& path, const text::Tokenizer* tokenizer,
                            const ExampleSettings& settings, const ExampleFileOptions& options);
 
-// Makes that folder where it is not there yet. Of several processes that do, the last one's stays,
-// which is the same. Gives the folder; empty, and nothing made, where options.make.stop ended the
-// work. Errors as make_examples() and the cache's file system give
-// them; DataError where the file changes meanwhile.
+// Makes the folder of example_folder() if it does not exist. If several processes do so, the last
+// one's folder stays; all are equal. Returns the folder; empty, with nothing made, if
+// options.make.stop ended the work. Throws as make_examples() does, IoError of the cache's file
+// system, and DataError where the file changes meanwhile.
 std::string make_example_folder(const std::string& path, const text::Tokenizer* tokenizer,
                                 const ExampleSettings& settings, const ExampleFileOptions& options);
 

@@ -97,7 +97,7 @@ std::string ExampleMaker::prompt_of(const Record& record) const {
   return prompt;
 }
 
-// Of a record of messages, or of a prompt with its answer.
+// The messages of a record: its list of messages, or its prompt and answer.
 std::vector<Message> ExampleMaker::messages_of(const Record& record) const {
   const FieldMap& fields = settings_.fields;
   std::vector<Message> messages;

@@ -1,4 +1,4 @@
-// data/examples/example_maker.h: from a record to tokens, and which of them are trained.
+// data/examples/example_maker.h: makes tokens of a record, and decides which of them are trained.
 //
 // Note [What is trained]
 // A prompt and its answer become one text, by the pattern (plain) or by a chat format. The text is
@@ -7,8 +7,8 @@
 // the end. Then the end-of-text token is added, if it is not the last token already, if there is
 // room, and if the format does not end a text itself.
 //
-// Mask says which tokens a model learns. It learns a token from the tokens before it, so the first
-// token of an example is never a target.
+// Mask decides which tokens a model learns. It learns a token from the tokens before it, so the
+// first token of an example is never a target.
 //
 //   prompt_tokens  all but the first n. n is the number of tokens of the prompt encoded alone, with
 //                  what stands before it in the pattern. Tokens that cross the border make this
@@ -57,29 +57,30 @@ std::string_view name_of(Mask mask);
 struct ExampleSettings {
   FieldMap fields;
   ChatFormat format = ChatFormat::plain;
-  PromptPattern pattern{};  // of ChatFormat::plain
+  PromptPattern pattern{};  // for ChatFormat::plain
   Mask mask = Mask::prompt_tokens;
-  int64_t max_tokens = 0;       // of an example
+  int64_t max_tokens = 0;       // in an example
   bool end_token = true;        // added where there is room
   int64_t vocabulary_size = 0;  // of the model; 0: the tokenizer's
-  LabelsOf labels =
-      LabelsOf::tokens;     // as the model learns: the field "answer" is a text or a class
-  int64_t num_classes = 0;  // of LabelsOf::row
-  std::vector<std::string> classes{};  // their names in order; empty: records have numbers alone
-  std::vector<std::string>
-      loss_masks{};  // of token ids, those that the first records have: for messages
+  // The kind of labels that the model learns: the field "answer" is a text or a class.
+  LabelsOf labels = LabelsOf::tokens;
+  int64_t num_classes = 0;             // for LabelsOf::row
+  std::vector<std::string> classes{};  // their names in order; empty: records have only numbers
+  // Beside token ids: the loss masks that the first records have, for messages.
+  std::vector<std::string> loss_masks{};
 };
 
 struct Example {
   std::vector<int32_t> tokens;
-  std::vector<uint8_t> trained;  // of each token: 1 where a model learns it. Labels apart stand
-                                 // behind the tokens; a class is a number instead of a token
-  int64_t cut_tokens = 0;        // that max_tokens left no room for
+  // For each token: 1 where a model learns it. Separate labels stand behind the tokens; a class is
+  // a number instead of a token.
+  std::vector<uint8_t> trained;
+  int64_t cut_tokens = 0;  // tokens for which max_tokens left no room
 
   int64_t num_targets() const;  // trained tokens but the first of the example
 };
 
-// A record whose answer a model is to write itself.
+// The prompt and the reference answer of a record, for a model that writes an answer itself.
 struct Question {
   std::string prompt;  // all text before the answer: of a conversation, before the last one
   std::string answer;
@@ -99,12 +100,13 @@ class ExampleMaker {
   // The fields of a record that hold something and are not used; of messages as
   // "messages.reasoning_content".
   std::vector<std::string> unused_fields(const Record& record) const;
-  // The text of a record in parts; empty where it holds token ids.
+  // The text of a record in parts; empty if the record holds token ids.
   std::vector<TextSpan> render(const Record& record) const;
 
   // DataError also for a record that has no answer: text alone, or token ids.
   Question question(const Record& record) const;
-  // The tokens of its prompt, without those that stand behind a text, unless labels are apart.
+  // The tokens of a question's prompt, without the special tokens that stand behind a text, unless
+  // labels are apart.
   std::vector<int32_t> encode_prompt(std::string_view prompt) const;
   // The token that ends an answer; absent where nothing does.
   std::optional<int32_t> end_of_answer() const;
@@ -117,10 +119,10 @@ class ExampleMaker {
   // The class that a field of a record names.
   int32_t class_of(const files::json::Value& value, const Record& record) const;
   Example from_ids(const Record& record) const;
-  // Of a list beside the tokens: which of them are 1; empty: the record has no such list. DataError
-  // where the list has another length, or other values than 0 and 1.
+  // For each token, whether the list beside the tokens has a 1; empty: the record has no such list.
+  // DataError where the list has another length, or other values than 0 and 1.
   std::vector<bool> marks_of(const Record& record, std::string_view name) const;
-  // The tokens of a record without those that its attention mask hides. `kept`: their places.
+  // The tokens of a record that its attention mask does not hide. `kept`: their indices.
   std::vector<int32_t> attended_ids(const Record& record, std::vector<size_t>& kept) const;
   int32_t id_of(const files::json::Value& value, const Record& record, std::string_view what) const;
   // Labels that are ignored are left out.
@@ -131,7 +133,7 @@ class ExampleMaker {
   bool mark_by_offsets(std::span<const TextSpan> spans, std::string_view text,
                        Example& example) const;
   void encode_apart(std::span<const TextSpan> spans, Example& example) const;
-  // To max_tokens, but for so many special tokens behind the text.
+  // Cuts the example to max_tokens, but keeps `tail` special tokens behind the text.
   void cut(size_t tail, Example& example) const;
   void add_end(Example& example) const;
   std::string prompt_of(const Record& record) const;

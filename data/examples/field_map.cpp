@@ -76,7 +76,7 @@ std::string list_shapes() {
   return list;
 }
 
-// The first that all of them have; null: none.
+// The first shape that all records have; null: none.
 const FieldShape* shape_of(std::span<const Record> records) {
   for (const FieldShape& shape : shapes()) {
     const auto fits = [&](const Record& record) {

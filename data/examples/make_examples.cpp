@@ -14,12 +14,12 @@ namespace {
 constexpr size_t kBlockTextBytes = size_t{4} << 20;  // of text that threads share out at once
 constexpr size_t kBlockRecords = 8192;
 
-// What became of one record.
+// The result of one record.
 struct Outcome {
   Record record{};
   Example example{};
   std::vector<std::string> unused{};
-  std::optional<std::string> problem{};  // of a damaged record
+  std::optional<std::string> problem{};  // for a damaged record
 };
 
 Outcome make_one(const RecordReader& reader, const ExampleMaker& maker, const RawRecord& raw) {

@@ -19,10 +19,10 @@ inline constexpr int64_t kRecordsToLookAt = 16;
 inline constexpr size_t kMaxPlaces = 3;
 inline constexpr size_t kMaxUnusedFields = 64;
 
-// So many, and where the first of them are.
+// A number of records, and the places of the first ones.
 struct CountedPlaces {
   int64_t count = 0;
-  std::vector<std::string> places{};  // or whole messages, where each says something else
+  std::vector<std::string> places{};  // or whole messages, where they differ
 
   void add(const std::string& place) {
     if (places.size() < kMaxPlaces) places.push_back(place);
@@ -33,11 +33,11 @@ struct CountedPlaces {
 struct ExampleCounts {
   int64_t records = 0;   // read, damaged ones included
   int64_t examples = 0;  // with something to learn
-  int64_t tokens = 0;    // of those
-  int64_t targets = 0;   // of those: tokens that are learned
-  int64_t longest = 0;   // of those, in tokens
+  int64_t tokens = 0;    // in the examples
+  int64_t targets = 0;   // in the examples: tokens that are learned
+  int64_t longest = 0;   // example, in tokens
   CountedPlaces truncated{};
-  int64_t cut_tokens = 0;      // that the truncated ones lost
+  int64_t cut_tokens = 0;      // tokens that the truncated examples lost
   CountedPlaces all_masked{};  // nothing to learn: left out
   CountedPlaces damaged{};     // left out
   // Fields that are not used, with how many records have them: at most kMaxUnusedFields names.
@@ -47,7 +47,7 @@ struct ExampleCounts {
 struct MakeOptions {
   int threads = 1;
   int64_t skip_bad = 0;                     // damaged records that are left out; more are an error
-  int64_t max_records = 0;                  // to read; 0: all
+  int64_t max_records = 0;                  // records to read; 0: all
   const std::atomic<bool>* stop = nullptr;  // ends the work early
 };
 
@@ -63,7 +63,7 @@ ExampleCounts make_examples(RecordReader& reader, const ExampleMaker& maker,
 // The first kRecordsToLookAt records of a file; damaged ones are left out. DataError where there is
 // none.
 std::vector<Record> first_records(const std::string& path);
-// find_fields() of those.
+// find_fields() of first_records().
 FieldMap look_for_fields(const std::string& path);
 
 }  // namespace zinc::data

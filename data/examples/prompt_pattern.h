@@ -7,15 +7,15 @@
 namespace zinc::data {
 
 struct PromptPattern {
-  std::string before{};        // the prompt
-  std::string between = "\n";  // the prompt and the answer
-  std::string behind{};        // the answer
+  std::string before{};        // text before the prompt
+  std::string between = "\n";  // text between the prompt and the answer
+  std::string behind{};        // text behind the answer
 
   friend bool operator==(const PromptPattern&, const PromptPattern&) = default;
 };
 
-// "{}\n{}": text with two places, of the prompt and of the answer. \n, \t and \\ stand for an end
-// of line, a tab and a backslash, {{ and }} for a bracket. ConfigError where it is otherwise.
+// "{}\n{}": text with two places, for the prompt and for the answer. \n, \t and \\ stand for an end
+// of line, a tab and a backslash, {{ and }} for a bracket. ConfigError for any other text.
 PromptPattern parse_pattern_of_prompt(std::string_view text);
 
 }  // namespace zinc::data

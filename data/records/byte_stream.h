@@ -13,8 +13,8 @@ namespace zinc::data {
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  // Fills the front of `out` and says how much of it; 0 at the end alone. Throws DataError for a
-  // file that is damaged, IoError where the system fails.
+  // Fills the front of `out` and returns the number of bytes; 0 only at the end. Throws DataError
+  // for a file that is damaged, IoError where the system fails.
   virtual size_t read(std::span<char> out) = 0;
 };
 
@@ -38,7 +38,7 @@ class TextInput {
     if (c == '\n') ++line_;
     return c;
   }
-  // Of the byte that comes next, from 1.
+  // The line of the next byte, from 1.
   int64_t line() const { return line_; }
 
  private:

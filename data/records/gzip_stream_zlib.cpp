@@ -67,7 +67,7 @@ class GzipStream final : public ByteStream {
 
   files::InputFile file_;
   std::vector<char> packed_;
-  int64_t offset_ = 0;  // of what comes after packed_
+  int64_t offset_ = 0;  // of the bytes behind packed_
   z_stream state_{};
   bool between_members_ = true;
 };

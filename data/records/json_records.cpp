@@ -65,7 +65,7 @@ bool JsonRecords::next(RawRecord& raw) {
   return true;
 }
 
-// To the end of the object, or of what stands in its place: nothing is judged here.
+// Reads to the end of the object, or of the value in its place; parse() judges it.
 void JsonRecords::read_value(RawRecord& raw) {
   raw.text.clear();
   raw.line = input_.line();

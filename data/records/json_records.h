@@ -27,7 +27,7 @@ class JsonRecords final : public RecordReader {
   bool ended_ = false;  // the array is closed
 };
 
-// The text as one object; messages point into the file. DataError where it is none.
+// The text as one object; messages point into the file. DataError where it is no object.
 Record parse_json_record(const std::string& path, const RawRecord& raw);
 
 }  // namespace zinc::data

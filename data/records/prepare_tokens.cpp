@@ -111,11 +111,12 @@ class Preparation {
     return str(options_.folder, "/tokens_", number, '.', extension);
   }
 
-  // What the shards depend on, as text.
+  // All that the shards depend on, as text.
   std::string manifest() const {
     files::json::Writer writer(2);
     writer.begin_object().member("format", 1).member("tokenizer", tokenizer_.name());
-    // The same name may stand for another tokenizer: what it makes of the first text.
+    // The same name may stand for another tokenizer, so the tokens of the first text are compared,
+    // too.
     const std::string_view first(reinterpret_cast<const char*>(files_.front().bytes().data()),
                                  std::min<size_t>(files_.front().bytes().size(), 65536));
     const std::vector<int32_t> ids = tokenizer_.encode(first);
@@ -263,9 +264,9 @@ class Preparation {
   PrepareProgress done_;
   std::vector<Job> block_;
   int64_t block_bytes_ = 0;
-  int64_t shard_bytes_ = 0;        // of the shard that grows
-  std::vector<int32_t> tokens_;    // of that shard
-  std::vector<uint64_t> offsets_;  // of its documents
+  int64_t shard_bytes_ = 0;        // of the shard under construction
+  std::vector<int32_t> tokens_;    // of the growing shard
+  std::vector<uint64_t> offsets_;  // of the documents in tokens_
 };
 
 }  // namespace

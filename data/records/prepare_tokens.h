@@ -30,10 +30,10 @@ enum class DocumentKind : uint8_t {
 struct PrepareOptions {
   std::vector<std::string> files;  // UTF-8
   DocumentKind kind = DocumentKind::file;
-  std::string field = "text";  // of DocumentKind::jsonl
+  std::string field = "text";  // for DocumentKind::jsonl
   std::string folder;
-  int64_t shard_bytes = int64_t{64} << 20;  // of text in a shard, at least one document; at most
-                                            // kMaxShardBytes
+  // Bytes of text in a shard, which has at least one document; at most kMaxShardBytes.
+  int64_t shard_bytes = int64_t{64} << 20;
   int threads = 1;
   bool end_documents = true;  // with the tokenizer's end-of-text token, where it has one
   int64_t skip_bad = 0;       // damaged documents of this call that are left out; more are an error
@@ -45,9 +45,9 @@ struct PrepareProgress {
   int64_t documents = 0;               // read, damaged ones included
   int64_t tokens = 0;
   int64_t shards = 0;
-  int64_t kept_shards = 0;  // were there from an earlier call
+  int64_t kept_shards = 0;  // made by an earlier call
   bool stopped = false;     // by `stop`
-  int64_t damaged = 0;      // documents that this call left out; not those of kept shards
+  int64_t damaged = 0;      // documents that this call left out; those of kept shards do not count
   std::string first_damage{};
 };
 

@@ -28,7 +28,7 @@ inline constexpr int64_t kMaxRecordBytes = int64_t{64} << 20;
 // A record as it lies in its file.
 struct RawRecord {
   std::string text;
-  int64_t line = 0;  // where it begins, from 1; of a token file the number of the document
+  int64_t line = 0;  // where it begins, from 1; in a token file the number of the document
 };
 
 struct Record {
@@ -42,11 +42,11 @@ class RecordReader {
   virtual ~RecordReader() = default;
   const std::string& path() const { return path_; }
 
-  // Goes to the next record; false at the end of the file. Throws DataError where it cannot be
-  // told where the record ends: there is no way to go on behind it.
+  // Goes to the next record; false at the end of the file. Throws DataError where the end of the
+  // record cannot be found: reading cannot go on then.
   virtual bool next(RawRecord& raw) = 0;
-  // What the record says. May be called from several threads. Throws DataError with file and line
-  // for a damaged one.
+  // The fields of a record. May be called from several threads. Throws DataError with file and line
+  // for a damaged record.
   virtual Record parse(const RawRecord& raw) const = 0;
 
  protected:
@@ -56,27 +56,28 @@ class RecordReader {
   std::string path_;
 };
 
-// A file of named fields: the name is that of JSON or of a table, as in the table above.
+// True if the records of a file with this name have named fields: JSON or a table.
 bool has_field_name(const std::string& path);
 
-// By the name. DataError for a name that is none of the table's, and as the file's reader says.
+// Chooses the reader by the file's name. DataError for a name that the table lacks, and as the
+// reader throws.
 std::unique_ptr<RecordReader> open_records(const std::string& path);
 
-// The text of a value: of a string itself, of a number or a boolean what stands in the file; null
-// is no text. DataError with its place for a list or an object.
+// The text of a value: the string itself; for a number or a boolean, its text in the file; empty
+// for null. DataError with its place for a list or an object.
 std::string text_of(const files::json::Value& value);
 
-// Null, "", [] or {}: it says nothing.
+// True for null, "", [] and {}.
 bool is_empty(const files::json::Value& value);
 
-// Says `problem` of a record that is the `damaged`th damaged one: a DataError, with --skip-bad as
-// the cure, unless that leaves it out.
+// Reports `problem` of a record, the `damaged`th damaged one. Throws a DataError, with --skip-bad
+// as the cure, unless `skip_bad` leaves the record out.
 void leave_out_damaged(const std::string& problem, int64_t damaged, int64_t skip_bad);
 
 // Opens a file and hands out every record. Where `use` or the record itself throws a DataError, the
-// record is left out, `skip_bad` of them at most: one more is that error, with --skip-bad as the
-// cure. Absent: the first one is the error, and there is no such option. DataError too where
-// nothing was used.
+// record is left out. After `skip_bad` such records the next error is thrown, with --skip-bad as
+// the cure. Absent: the first error is thrown, without that cure. Throws DataError, too, where no
+// record was used.
 void use_records(const std::string& path, std::optional<int64_t> skip_bad,
                  const std::function<void(const Record& record)>& use);
 

@@ -20,7 +20,7 @@ class TokenRecords final : public RecordReader {
 
  private:
   TokenFile file_;
-  std::vector<uint64_t> offsets_;  // of the documents, then the number of tokens
+  std::vector<uint64_t> offsets_;  // beginnings of the documents, then the number of tokens
   size_t next_ = 0;
 };
 

@@ -144,7 +144,7 @@ void DeepSpeedReader::read_counters() {
   }
 }
 
-// The strings of a list, or the keys of a dict, of the model's file; empty where it has none.
+// The strings of a list, or the keys of a dict, in the model's file; empty where it has none.
 std::set<std::string, std::less<>> DeepSpeedReader::names_of(std::string_view key) const {
   std::set<std::string, std::less<>> names;
   const auto found = given(model(), key);
@@ -202,7 +202,7 @@ FlatTensors DeepSpeedReader::flat_tensors(const torch::Value& weights,
   return tensors;
 }
 
-// The next `count` elements of a parameter.
+// Adds a piece: the next `count` elements of a parameter.
 void DeepSpeedReader::add_piece(size_t parameter, int64_t count, size_t flat, int64_t offset) {
   if (count == 0) return;
   const FlatStates& states = *checkpoint_.flats_[flat];
@@ -275,9 +275,9 @@ void DeepSpeedReader::read_ranks() {
   }
 }
 
-// Each rank has a stretch of the flat row of each group. Its own mapping says which part of it
-// belongs to which parameter; what is between them is padding. A parameter's parts follow each
-// other in the order of the ranks.
+// Each rank has a stretch of the flat row of each group. The rank's mapping says which part belongs
+// to which parameter; the rest is padding. A parameter's parts follow each other in the order of
+// the ranks.
 void DeepSpeedReader::read_partitions() {
   for (const FilePointer& file : rank_files_) {
     const torch::Value optimizer = file->root().at("optimizer_state_dict");
@@ -348,9 +348,9 @@ void DeepSpeedReader::read_shares() {
 }
 
 // Newer versions name frozen parameters with their shapes and fragments: whole in the one file of
-// stages 1 and 2, a share in each rank's file of stage 3. In the others what the module holds
-// beside trained parameters and buffers is frozen. A universal checkpoint may have them among its
-// own files.
+// stages 1 and 2, a share in each rank's file of stage 3. In older versions every tensor of the
+// module that is neither a trained parameter nor a buffer is frozen. A universal checkpoint may
+// have them among its own files.
 void DeepSpeedReader::read_frozen() {
   std::set<std::string_view> wanted;
   if (const auto shapes = given(model(), "frozen_param_shapes")) {

@@ -1,5 +1,5 @@
-// files/deepspeed/checkpoint.h: reading what DeepSpeed saved: weights, moments and counters by the
-// names of the module's parameters.
+// files/deepspeed/checkpoint.h: reads checkpoints of DeepSpeed: weights, moments and counters, by
+// the names of the module's parameters.
 //
 // | saved by | weights | moments |
 // |---|---|---|
@@ -13,8 +13,8 @@
 // (tests/reference/make_deepspeed.py). Refused by name: tensor and pipeline parallel files, mixture
 // of experts and expert groups (convert them with deepspeed.checkpoint.ds_to_universal first).
 //
-// Files are pickles: they are read as data, and nothing in them is run (files/torch/pickle.h). What
-// the client added to the state is left aside.
+// Files are pickles: they are read as data, and nothing in them is run (files/torch/pickle.h).
+// Entries that the client added to the state are ignored.
 #pragma once
 
 #include <cstdint>
@@ -45,7 +45,7 @@ class DeepSpeedCheckpoint {
  public:
   // `path`: the folder that was saved into, or one of its tags' folders. `tag`: empty for the one
   // that the file `latest` (or latest_universal) names. Reads headers, no data; a file of each rank
-  // stays open. DataError with file and cure for what is missing, damaged or refused.
+  // stays open. DataError with file and cure if something is missing, damaged or refused.
   static DeepSpeedCheckpoint open(const std::string& path, const std::string& tag = "");
 
   struct Parameter {
@@ -53,8 +53,8 @@ class DeepSpeedCheckpoint {
     Shape shape;
     bool trained = true;  // false: frozen
   };
-  // In the order of the groups of the optimizer, of a universal checkpoint sorted by name; frozen
-  // ones last. Without the names of aliases() and without buffers.
+  // The parameters, in the order of the optimizer's groups; those of a universal checkpoint sorted
+  // by name. Frozen ones come last. Without the names of aliases() and without buffers.
   const std::vector<Parameter>& parameters() const { return parameters_; }
   // Other names of a parameter: "lm_head.weight" -> "transformer.wte.weight".
   const std::map<std::string, std::string, std::less<>>& aliases() const { return aliases_; }

@@ -18,14 +18,14 @@
 namespace zinc::files {
 
 struct DeepSpeedFiles {
-  std::string folder;                         // of the tag
-  std::vector<std::string> model_states;      // one, or of stage 3 one for each rank; not empty
+  std::string folder;                         // folder of the tag
+  std::vector<std::string> model_states;      // one, or with stage 3 one for each rank; not empty
   std::vector<std::string> optimizer_states;  // for each rank; empty for stage 0 and universal ones
   bool universal = false;
 };
 
-// As DeepSpeedCheckpoint::open(). DataError where a rank's file is missing, a tag is no plain name,
-// or the files are those of tensor parallelism, of a pipeline or of experts.
+// Arguments as in DeepSpeedCheckpoint::open(). DataError where a rank's file is missing, a tag is
+// no plain name, or the files are those of tensor parallelism, of a pipeline or of experts.
 DeepSpeedFiles find_deepspeed_files(const std::string& path, const std::string& tag);
 
 }  // namespace zinc::files

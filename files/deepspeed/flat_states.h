@@ -21,20 +21,20 @@ class FlatStates {
  public:
   virtual ~FlatStates() = default;
   virtual bool has(StateKind kind) const = 0;
-  // Of a kind that it has; kinds may be padded differently.
+  // Elements of a kind that it has; kinds may be padded differently.
   virtual int64_t size(StateKind kind) const = 0;
-  // As TorchFile::read().
+  // Reads as TorchFile::read() does.
   virtual void read(StateKind kind, int64_t begin, View out) const = 0;
 };
 
-// The tensors of one file of a rank; those of kinds that it does not hold are null.
+// The tensors of one file of a rank, by kind; null where the file lacks the kind.
 using FlatTensors = std::array<const torch::TensorRecord*, kStateKinds.size()>;
 std::unique_ptr<const FlatStates> make_flat_states(std::shared_ptr<const torch::TorchFile> file,
                                                    const FlatTensors& tensors);
 
 // A parameter's folder of a universal checkpoint: fp32.pt, exp_avg.pt, exp_avg_sq.pt. A file is
-// opened for each read, because there are as many as parameters and more. DataError where the
-// moments have another shape than the weights, or one of them is missing.
+// opened for each read, because there are more files than parameters. DataError where the moments
+// have another shape than the weights, or one of them is missing.
 struct UniversalStates {
   std::unique_ptr<const FlatStates> states;
   Shape shape;

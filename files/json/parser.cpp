@@ -79,9 +79,9 @@ class Builder {
   // RapidJSON tells where it stands, which is behind a scalar and on a bracket. What lies between
   // two events is white space, commas and colons only (comments are blanked before), so the place
   // of a token is found by stepping over those from the end of the token before it.
-  size_t now = 0;  // where the stream stands; kept by the stream
+  size_t now = 0;  // position of the stream; kept by the stream
 
-  // What stopped the parse, if the builder did.
+  // The reason why the builder stopped the parse, if it did.
   const std::string& refusal() const { return refusal_; }
   uint32_t refusal_at() const { return refusal_at_; }
   const std::vector<std::string>& duplicates() const { return duplicates_; }
@@ -111,7 +111,7 @@ class Builder {
     return true;
   }
 
-  // Where the token begins that the stream is in.
+  // The beginning of the token that the stream is in.
   size_t token_begin() const { return step_over_separators(now); }
 
   bool begin(bool object) {
@@ -288,7 +288,7 @@ size_t blank_comments(std::string& text) {
   return std::string::npos;
 }
 
-// In its place a number of the same length, so that places stay.
+// Puts a number of the same length in the place of Infinity, so that offsets in the text stay.
 void replace_infinity(std::string& text) {
   constexpr std::string_view kWord = "Infinity", kNumber = "1e000015";
   static_assert(kWord.size() == kNumber.size());
@@ -321,7 +321,7 @@ rapidjson::ParseResult run(std::string_view text, Builder& builder, bool relaxed
   throw DataError(source.describe({begin, begin + 1}, why));
 }
 
-// Of what people and programs write that is no JSON; empty for anything else.
+// Explains text that people and programs write and that is no JSON; empty for anything else.
 std::string_view explain_by_text(std::string_view text, size_t at) {
   const std::string_view here = text.substr(at);
   if (here.starts_with("...")) return "\"...\" is a placeholder: write the values in its place";

@@ -1,4 +1,4 @@
-// files/json/parser.h: the one reader of JSON text, strict about everything but what it is told.
+// files/json/parser.h: the one reader of JSON text, strict unless its options allow an extension.
 //
 // Always refused: text that is not UTF-8, NUL bytes, duplicate keys, anything behind the value,
 // numbers beyond a double, lone surrogates, unescaped control characters, nesting, sizes and
@@ -21,7 +21,7 @@ struct ParseOptions {
   int64_t max_bytes = int64_t{64} << 20;         // at most 4 GiB - 1
   int64_t max_values = int64_t{16} * 1'000'000;  // keys not counted
 
-  int64_t first_line = 1;  // of `name` in which the text begins
+  int64_t first_line = 1;  // the line of `name` in which the text begins
 
   static ParseOptions config() { return {.relaxed = true, .max_bytes = int64_t{16} << 20}; }
 };

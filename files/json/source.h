@@ -23,7 +23,7 @@ struct Position {
 // A name for messages (a path, "--config", ...) and UTF-8 text. Immutable.
 class Source {
  public:
-  // The text begins in line `first_line` of what `name` names.
+  // `first_line`: the line of the file `name` in which the text begins.
   Source(std::string name, std::string text, int64_t first_line = 1)
       : name_(std::move(name)), text_(std::move(text)), first_line_(first_line) {}
 
@@ -31,7 +31,7 @@ class Source {
   const std::string& text() const { return text_; }
   Position position(uint32_t offset) const;
 
-  // Where the JSON value or key at `offset` hangs: "zero_optimization.offload_param.device",
+  // The path of the JSON value or key at `offset`: "zero_optimization.offload_param.device",
   // "shape[1]"; keys that are no plain words stand in quotes; empty for the root. The text before
   // `offset` must be well-formed JSON (comments allowed).
   std::string path(uint32_t offset) const;

@@ -44,7 +44,7 @@ class Number {
   // Shortest decimal text that parses to the same Number. A whole one that came from a double, or
   // from a text with a point or an exponent, keeps a point, 1.0: readers tell the two apart.
   std::string text() const;
-  // Of the values; how they are written does not count.
+  // Compares the values; the way they are written does not count.
   friend bool operator==(const Number& a, const Number& b) {
     return a.value_ == b.value_ && a.magnitude_ == b.magnitude_ && a.negative_ == b.negative_ &&
            a.integral_ == b.integral_;
@@ -82,8 +82,9 @@ class Object {
 
  private:
   friend class Builder;
-  void append(Member member);           // the caller knows the key is new, or checks afterwards
-  std::vector<uint32_t> sort_by_key();  // indices of members whose key stands before them
+  void append(Member member);  // the caller knows the key is new, or checks afterwards
+  // Returns the indices of members that repeat an earlier key.
+  std::vector<uint32_t> sort_by_key();
   std::vector<Member> members_;
   std::vector<uint32_t> by_key_;  // sorted by key; empty where members_ is short or was changed
 };

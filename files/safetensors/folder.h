@@ -15,15 +15,15 @@
 
 namespace zinc::files {
 
-// Which tensors go into which file, by index into `tensors`: in order, each file filled up to
-// `max_shard_bytes` of data, a tensor never divided (a larger one gets a file of its own).
+// The tensors of each file, as indices into `tensors`. Files are filled in order, up to
+// `max_shard_bytes` of data. A tensor is never divided; a larger one gets its own file.
 std::vector<std::vector<size_t>> plan_shards(std::span<const TensorSpec> tensors,
                                              int64_t max_shard_bytes);
 
 inline constexpr int64_t kDefaultShardBytes = int64_t{5} * 1000 * 1000 * 1000;
 
-// Writes the files of a model into a folder that exists. As SafetensorsWriter; the index comes
-// last.
+// Writes the files of a model into a folder that exists, as SafetensorsWriter does. The index is
+// written last.
 class SafetensorsFolderWriter {
  public:
   SafetensorsFolderWriter(std::string folder, std::span<const TensorSpec> tensors,

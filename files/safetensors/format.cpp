@@ -63,7 +63,7 @@ std::string json_quoted(std::string_view text) {
   return out;
 }
 
-// Reports what is wrong with one tensor of one file.
+// Reports an error of one tensor of one file.
 struct Complaint {
   const std::string& file;
   const std::string& tensor;

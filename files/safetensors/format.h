@@ -28,7 +28,7 @@ using SafetensorsMetadata = std::map<std::string, std::string>;
 
 struct TensorEntry {
   std::string name;
-  std::string_view type;       // as the file spells it: "BF16"
+  std::string_view type;       // as spelt in the file: "BF16"
   std::optional<DType> dtype;  // absent for a type that zinc does not compute with
   Shape shape;
   int64_t begin = 0;  // byte range in the file
@@ -68,8 +68,8 @@ struct TensorSpec {
   Shape shape;
 };
 
-// What a file with these tensors looks like: its first bytes (length and header) and where each
-// tensor goes. As in the reference writer, the data is ordered by dtype, widest first, then by
+// The layout of a file with these tensors: its first bytes (length and header) and the place of
+// each tensor. As in the reference writer, the data is ordered by dtype, widest first, then by
 // name, and starts at a multiple of 8. InvalidArgument for duplicate or empty names.
 struct SafetensorsLayout {
   std::string prefix;

@@ -13,7 +13,7 @@
 
 namespace zinc::files {
 
-// Who writes a file.
+// The part of a process in writing a file.
 enum class WriterRole : uint8_t {
   alone,    // one process, all of it
   creator,  // one of several: creates the files in a folder that nobody reads yet (AtomicFolder)
@@ -24,11 +24,11 @@ enum class WriterRole : uint8_t {
 // space is claimed at the start, the file appears at commit(), complete and durable; see
 // files/atomic_file.h. Without a commit nothing is left.
 //
-// With several processes each writes elements of its own, and commit() syncs them; that all of them
-// together wrote everything is theirs to check (num_written()).
+// Several processes each write different elements, and commit() syncs them. The processes must
+// check that together they wrote everything (num_written()).
 class SafetensorsWriter {
  public:
-  // Metadata "format": "pt" is what Hugging Face's loaders ask for.
+  // Metadata "format": "pt" is required by Hugging Face's loaders.
   SafetensorsWriter(std::string path, std::span<const TensorSpec> tensors,
                     const SafetensorsMetadata& metadata = {{"format", "pt"}},
                     WriterRole role = WriterRole::alone);

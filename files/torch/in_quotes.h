@@ -1,4 +1,4 @@
-// files/torch/in_quotes.h: text of a file that nobody checked, for messages.
+// files/torch/in_quotes.h: quotes unchecked text of a file, for messages.
 #pragma once
 
 #include <string>

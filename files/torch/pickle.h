@@ -1,10 +1,10 @@
-// files/torch/pickle.h: reading a pickle as data, without Python and without running anything.
+// files/torch/pickle.h: reads a pickle as data, without Python and without running anything.
 //
 // A pickle is a program for a stack machine (Python's Lib/pickletools.py documents its opcodes,
-// protocols 2 to 5). This machine knows the opcodes that build values, and of calls only those of
-// the names in files/torch/pickle_globals.h, for which it has an answer of its own: a tensor, a
-// container, or a record of the call. Every other name is refused with the name; so are text
-// opcodes of protocols 0 and 1, extension codes and buffers that lie outside.
+// protocols 2 to 5). This machine knows the opcodes that build values. Of calls it knows those of
+// the names in files/torch/pickle_globals.h, and makes a tensor, a container, or a record of the
+// call. It refuses every other name, text opcodes of protocols 0 and 1, extension codes and buffers
+// outside the pickle.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ std::unique_ptr<const Document> read_pickle(std::string text, std::string name,
 // The same of a pickle that more bytes follow.
 struct PickleAtFront {
   std::unique_ptr<const Document> document;
-  int64_t bytes = 0;  // of the pickle
+  int64_t bytes = 0;  // bytes of the pickle
 };
 PickleAtFront read_front_pickle(std::string text, std::string name,
                                 const PickleLimits& limits = {});

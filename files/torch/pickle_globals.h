@@ -8,10 +8,10 @@
 
 namespace zinc::files::torch {
 
-// What zinc makes of a call of the global. Nothing of Python is ever run.
+// The value that zinc makes for a call of the global. No Python code is ever run.
 enum class GlobalRole : uint8_t {
   storage,            // torch.FloatStorage: the class of a storage
-  untyped_storage,    // torch.storage.UntypedStorage: bytes, whose type the tensor says
+  untyped_storage,    // torch.storage.UntypedStorage: bytes; the tensor has the type
   element_type,       // torch.float32: a constant
   tensor,             // torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, ...)
   typed_tensor,       // torch._utils._rebuild_tensor_v3(storage, ..., element type, ...)
@@ -31,14 +31,14 @@ enum class GlobalRole : uint8_t {
 struct Global {
   std::string_view name;  // module and name, a dot between
   GlobalRole role;
-  ElementType type{};  // of storages and element types
+  ElementType type{};  // for storages and element types
 };
 
 // Null where the name is not on the list. `builtins` is understood under Python 2's name too.
 const Global* find_global(std::string_view name);
 
 // The types of records that the pickle machine makes itself.
-extern const Global kStorageRecord;  // arguments: what the pickle says of the storage
+extern const Global kStorageRecord;  // arguments: the pickle's description of the storage
 extern const Global kLargeInteger;   // an int beyond 64 bits; its digits are not kept
 
 }  // namespace zinc::files::torch

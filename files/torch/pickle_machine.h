@@ -1,7 +1,7 @@
 // files/torch/pickle_machine.h: the stack machine behind read_pickle() (files/torch/pickle.h).
 //
-// pickle.cpp has the text, the stack and the opcodes, pickle_calls.cpp what a call of a known name
-// gives: the only place where a name has a meaning.
+// pickle.cpp has the text, the stack and the opcodes. pickle_calls.cpp has the results of calls of
+// known names; no other file gives a name a meaning.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ class PickleMachine {
   using Node = Document::Node;
   using Children = Document::Children;
 
-  // --- one opcode; false where it is none of theirs
+  // --- one opcode; false where the function does not know it
   bool push_constant(uint8_t opcode);
   bool push_text(uint8_t opcode);
   bool change_stack(uint8_t opcode);

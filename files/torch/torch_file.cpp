@@ -92,7 +92,7 @@ Runs runs_of(const TensorRecord& tensor) {
   return runs;
 }
 
-// Where run number `run` begins, in elements of the storage.
+// The beginning of run number `run`, in elements of the storage.
 int64_t run_begin(const TensorRecord& tensor, const Runs& runs, int64_t run) {
   int64_t at = tensor.offset;
   for (int i = runs.inner - 1; i >= 0; --i) {

@@ -43,8 +43,8 @@ class TorchFile {
   // Elements [begin, begin + out.numel()) of `tensor`, flat row-major, of this file. out: [n]
   // contiguous host memory; its dtype is the tensor's, or both are floats: then values are rounded
   // to nearest even (f64 to 16 bits by way of f32). Nothing but these elements is read, and of a
-  // zip archive once the tensor's whole storage, for its CRC-32. DataError where that is another,
-  // for a type that cannot be converted, and for a tensor whose rows are not contiguous.
+  // zip archive once the tensor's whole storage, for its CRC-32. DataError where the checksum
+  // differs, for a type that cannot be converted, and for a tensor whose rows are not contiguous.
   void read(const TensorRecord& tensor, int64_t begin, View out) const;
 
  private:
@@ -59,7 +59,8 @@ class TorchFile {
   void read_storage(const ZipEntry& storage, int64_t offset, std::span<std::byte> out) const;
 
   std::string path_;
-  std::unique_ptr<const ZipArchive> archive_;  // or, before PyTorch 1.6:
+  // Null for a file from before PyTorch 1.6; such a file has `row_` and `row_storages_` instead.
+  std::unique_ptr<const ZipArchive> archive_;
   std::optional<InputFile> row_;
   std::map<std::string, ZipEntry, std::less<>> row_storages_;  // by key
   std::unique_ptr<const Document> document_;

@@ -1,10 +1,11 @@
-// files/torch/value.h: what a pickle holds, as a tree of plain values that remember their place.
+// files/torch/value.h: the contents of a pickle, as a tree of plain values that know their place in
+// the file.
 //
 // A Document owns the text and every value; a Value is a light reference into it and lives no
 // longer. Values that the pickle mentions several times are shared, so the tree may be a graph, but
 // it has no cycle and at most PickleLimits::max_depth levels (files/torch/pickle.h).
 //
-// Checked accessors throw DataError with file, byte and what was expected:
+// Checked accessors throw DataError with file, byte and the expected kind:
 //   model.pt: archive/data.pkl: byte 90: expected an integer, found a string
 #pragma once
 
@@ -46,10 +47,10 @@ struct ElementType {
   std::optional<DType> dtype;  // absent for a type that zinc does not compute with
 };
 
-// Where the elements of a tensor lie: element (i, j, ...) is number offset + i stride(0) + j
+// The place of a tensor's elements: element (i, j, ...) is number offset + i stride(0) + j
 // stride(1) + ... of the storage. All of them lie within its `storage_bytes`.
 struct TensorRecord {
-  std::string_view storage;  // its key: the entry data/<key> of the archive
+  std::string_view storage;  // its key: the archive's entry data/<key>
   int64_t storage_bytes = 0;
   ElementType type;
   int64_t offset = 0;  // elements
@@ -73,7 +74,7 @@ class Value {
 
   bool as_bool() const;
   int64_t as_int64() const;
-  double as_double() const;            // of an integer too
+  double as_double() const;            // integers too
   std::string_view as_string() const;  // a string
   std::string_view as_bytes() const;   // bytes
   // A string that may name a tensor: 1 to 512 bytes without control characters.
@@ -82,16 +83,16 @@ class Value {
 
   // Elements of a list, tuple or set, entries of a dict; DataError for anything else.
   size_t size() const;
-  Value at(size_t index) const;  // of a list, tuple or set; DataError beyond the last
+  Value at(size_t index) const;  // in a list, tuple or set; DataError beyond the last
   Value key(size_t index) const;
-  Value value(size_t index) const;  // of a dict
+  Value value(size_t index) const;  // in a dict
   // Dicts: the value under a string, the last of several. Linear in the size of the dict.
   std::optional<Value> find(std::string_view key) const;
   Value at(std::string_view key) const;  // DataError where the key is absent
 
-  std::string_view type_name() const;  // of a global or an object: "argparse.Namespace"
-  Value arguments() const;             // of an object: a tuple
-  Value state() const;                 // of an object: what BUILD gave it, or none
+  std::string_view type_name() const;  // for a global or an object: "argparse.Namespace"
+  Value arguments() const;             // for an object: a tuple
+  Value state() const;                 // for an object: the argument of BUILD, or none
 
   // Throws DataError "<file>: byte N: <message>".
   [[noreturn]] void fail(std::string_view message) const;
@@ -125,7 +126,7 @@ class Document {
   friend class Value;
   friend class PickleMachine;
   using Children = std::vector<uint32_t>;
-  // What an object was made from, by index of the values.
+  // The parts of an object, by index of the values.
   struct Instance {
     const Global* type;
     uint32_t arguments = 0;

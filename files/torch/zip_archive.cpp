@@ -61,7 +61,7 @@ int64_t as_size(uint64_t value) {
   return static_cast<int64_t>(std::min(value, kMost));
 }
 
-// What a directory's header says of one entry.
+// The fields of an entry in the directory.
 struct Described {
   uint16_t flags, method;
   uint32_t crc;

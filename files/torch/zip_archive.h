@@ -23,7 +23,7 @@ namespace zinc::files::torch {
 
 struct ZipEntry {
   std::string name;
-  int64_t begin = 0;  // of its data, bytes from the start of the file
+  int64_t begin = 0;  // of the entry's data, bytes from the start of the file
   int64_t bytes = 0;
   uint32_t crc = 0;  // 0: none (torch.serialization.set_crc32_options(False))
 };
@@ -37,14 +37,14 @@ class ZipArchive {
   // A directory of more bytes is a DataError: 64 MiB hold the names of half a million tensors.
   static constexpr int64_t kMaxDirectoryBytes = int64_t{64} << 20;
 
-  // Reads the directory alone. DataError with the byte and what is wrong there.
+  // Reads the directory alone. DataError with the byte and the error there.
   explicit ZipArchive(InputFile file);
 
   const std::string& path() const { return file_.path(); }
   const std::vector<ZipEntry>& entries() const { return entries_; }  // sorted by name
   const ZipEntry* find(std::string_view name) const;                 // null when absent
   // Fills `out` with the entry's bytes from `offset` on; they must lie within it. The first read of
-  // an entry reads all of it, for its CRC-32; a DataError where that is another.
+  // an entry reads all of it, for its CRC-32; a DataError where the checksum differs.
   void read(const ZipEntry& entry, int64_t offset, std::span<std::byte> out) const;
 
  private:

@@ -32,7 +32,7 @@ struct BackwardProducts {
 // One thread's memory.
 struct BackwardBuffers {
   float *scores, *dprobabilities;
-  std::byte *probabilities, *dscores;  // of the problem's dtype
+  std::byte *probabilities, *dscores;  // dtype of the problem
   float* dq;
   float *dk, *dv;  // [Tk, D], unless tasks have sums of their own
   float* delta;
@@ -62,7 +62,7 @@ struct BackwardBuffers {
 struct Backward {
   AttentionProblem p;
   AttentionGradients g;
-  int64_t cols;                 // of the largest block
+  int64_t cols;                 // columns of the largest block
   int64_t splits;               // tasks per key head
   bool over_batch, over_heads;  // an element of dbias is shared by batches, by heads
   ProductsByExtent<BackwardProducts> products;
@@ -85,7 +85,8 @@ struct Backward {
     thread_bytes = counter.used();
   }
 
-  // From the shape alone. Tasks that share elements of dbias are not split.
+  // The number of splits depends on the shape alone. Tasks that share elements of dbias are not
+  // split.
   int64_t choose_splits() const {
     const int64_t tasks = p.B * p.G;
     const int64_t items = p.heads_per_group() * kBackwardCut.num_row_blocks(p);

@@ -45,7 +45,7 @@ struct AttentionCut {
   }
 };
 
-// What is made once for every extent of block that occurs.
+// Products that are made once for every extent of block that occurs.
 template <class Products>
 class ProductsByExtent {
  public:

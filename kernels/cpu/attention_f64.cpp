@@ -33,7 +33,7 @@ void add_scaled(double factor, const double* x, double* y, int64_t n) {
 
 struct Score {
   double value;
-  double slope;  // by which it grows with the scaled product
+  double slope;  // growth of the score with the scaled product
 };
 
 Score score(const AttentionProblem& p, const Row& row, int64_t j) {

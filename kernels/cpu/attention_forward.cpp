@@ -50,7 +50,7 @@ struct Forward {
   AttentionProblem p;
   HeadsView out;
   float* lse;
-  int64_t cols;  // of the largest block
+  int64_t cols;  // columns of the largest block
   ProductsByExtent<ForwardProducts> products;
   int64_t thread_bytes = 0;
   std::byte* workspace = nullptr;
@@ -87,7 +87,7 @@ struct Forward {
                       .ldb = p.v.row,
                       .ldc = p.D,
                       .dtype = p.dtype};
-    // Of few queries, as a decoder's one, keys and values are read once: nothing is copied first.
+    // With few queries (a decoder has one), keys and values are read once: nothing is copied first.
     const auto product = [&](const BlockShape& shape) {
       return p.Tq <= kMostNarrowRows ? make_narrow_product(shape) : block_product(context, shape);
     };

@@ -22,8 +22,8 @@ namespace HWY_NAMESPACE {
 constexpr int64_t kFactorColumns = 256;
 
 // Turns products into scores where that takes more than a positive scale; returns the factor that
-// is still to be applied. With a softcap `slopes`, where it is given, receives from its start on by
-// what the gradients of these scores are multiplied.
+// is still to be applied. With a softcap, `slopes`, unless null, receives the factors for the
+// gradients of these scores.
 float finish_scores(const ScoreBlock& block, int64_t r, float* scores, const KeyRange& keys,
                     float* slopes) {
   const bool plain =

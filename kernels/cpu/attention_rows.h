@@ -20,20 +20,20 @@ struct ScoreBlock {
   float slope = 0.0f;  // ALiBi; column c of row r is at distance |distance + r - c|
   int64_t distance = 0;
   const float* bias = nullptr;  // [rows, cols] or null
-  int64_t bias_stride = 0;      // of any sign, Note [Bias by distance]; like dbias_stride
+  int64_t bias_stride = 0;      // of any sign: Note [Bias by distance]
   float dropout = 0.0f;
   RandomKey dropout_key;
   uint64_t dropout_element = 0;  // of row 0, column 0
   uint64_t dropout_step = 0;     // elements from row to row
-  DType dtype = DType::f32;      // of what follows
+  DType dtype = DType::f32;      // dtype of the probabilities below
   // [rows, cols] receives dropped-out probabilities, 0 where nothing is seen; in forward those of
   // the running maximum. f32: may be scores.
   void* probabilities = nullptr;
   int64_t probabilities_stride = 0;  // elements
 };
 
-// Online softmax: updates the running maximum and sum of each row and says by what the output so
-// far has to be multiplied.
+// Online softmax: updates the running maximum and sum of each row; `correction` receives the factor
+// for the output so far.
 void softmax_block(const ScoreBlock& block, float* max, float* sum, float* correction);
 
 struct ScoreGradients {

@@ -22,10 +22,10 @@ namespace zinc::kernels::cpu {
 using Bf16Pair = uint32_t;
 
 inline constexpr int64_t kPanelRows = 8;   // of the left operand
-inline constexpr int64_t kPanelCols = 48;  // of the right one
+inline constexpr int64_t kPanelCols = 48;  // of the right operand
 
 inline int64_t pairs_of(int64_t k) { return (k + 1) / 2; }
-// Of panels of `width` for `extent` rows or columns.
+// Pairs in panels of `width` that hold `extent` rows or columns.
 inline int64_t panel_pairs(int64_t extent, int64_t width, int64_t k) {
   return (extent + width - 1) / width * width * pairs_of(k);
 }
@@ -41,10 +41,10 @@ ZINC_BF16_DOT void pack_right_transposed(const uint16_t* from, int64_t stride, i
 ZINC_BF16_DOT void pack_left_transposed(const uint16_t* from, int64_t stride, int64_t rows,
                                         int64_t k, Bf16Pair* to);
 
-// The same for tiles (kernels/cpu/tiles.h), where a tile of pairs has 16 x 16 of them in a row. Of
-// the right operand: the tiles of 16 columns along k, then those of the next 16, up to a multiple
-// of 32 columns. Of the left one: 32 rows of whole tiles along k, rows to_stride elements apart.
-// What lies past the edges is zero.
+// The same for tiles (kernels/cpu/tiles.h). A tile has 16 x 16 pairs in a row. The right operand
+// becomes the tiles of 16 columns along k, then the tiles of the next 16 columns, up to a multiple
+// of 32 columns. The left operand becomes 32 rows of whole tiles along k, rows to_stride elements
+// apart. Elements past the edges are zero.
 ZINC_BF16_DOT void pack_right_tiles(const uint16_t* from, int64_t stride, int64_t cols, int64_t k,
                                     Bf16Pair* to);
 ZINC_BF16_DOT void pack_right_tiles_transposed(const uint16_t* from, int64_t stride, int64_t cols,

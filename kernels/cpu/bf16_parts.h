@@ -1,5 +1,4 @@
-// kernels/cpu/bf16_parts.h: what a block product of bf16 computes of a block, a part along k after
-// the other.
+// kernels/cpu/bf16_parts.h: the parts along k in which a bf16 block product computes a block.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +15,8 @@ inline int64_t part_of(int64_t k) {
   return ((k + parts - 1) / parts + kUnit - 1) / kUnit * kUnit;
 }
 
-// What counts for rows [i, i + rows) of c in the part [k, k + depth): columns of c before `cols`,
-// and of the `depth` elements those in [begin, end).
+// The elements that count for rows [i, i + rows) of c in the part [k, k + depth): columns of c
+// before `cols`, and elements [begin, end) of the part's `depth`.
 struct SeenPart {
   int64_t cols, begin, end;
 };

@@ -34,11 +34,12 @@ struct TileOfSums {
   // Null: the sums stay in c. Else they leave rounded, and c is only read, where it accumulates.
   uint16_t* rounded;
   int64_t ld_rounded;
-  const void* bias;  // of the first column; null: none
+  const void* bias;  // bias of the first column; null: none
   DType bias_dtype;
 };
 
-// For `Vectors` x 16 columns. kPacked: row_step and pair_step are those of a panel.
+// Computes a tile of kPanelRows rows and `Vectors` x 16 columns. kPacked: row_step and pair_step
+// are those of a panel.
 template <int Vectors, bool kPacked>
 ZINC_BF16_DOT void sum_tile(const TileOfSums& t) {
   constexpr int kRows = static_cast<int>(kPanelRows);

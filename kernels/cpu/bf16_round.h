@@ -1,4 +1,4 @@
-// kernels/cpu/bf16_round.h: what follows the sums of a bf16 product while they are in registers.
+// kernels/cpu/bf16_round.h: bias and rounding of the sums of a bf16 product that are in registers.
 #pragma once
 
 #include "core/dtype.h"

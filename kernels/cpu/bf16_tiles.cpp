@@ -21,7 +21,7 @@ constexpr int64_t kSide = 32;  // rows and columns of c that are summed at a tim
 constexpr int64_t kDepth = 256;
 // Elements from a packed row of the left operand to the next: an odd number of lines.
 constexpr int64_t kLeftStride = kDepth + 32;
-// Rows that lie a multiple of so many elements apart share few sets of the first-level cache.
+// Rows at a multiple of this many elements from each other share few sets of the first-level cache.
 constexpr int64_t kBadStride = 512;
 
 int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
@@ -36,7 +36,7 @@ struct Square {
   bool accumulate;
 };
 
-// To and, accumulating, from `c`, rows ldc apart.
+// Writes the sums to `c`, rows ldc apart; accumulating, it starts from the values of `c`.
 ZINC_TILES void sum_square(const Square& s, float* c, int64_t ldc) {
   const auto c_bytes = static_cast<size_t>(4 * ldc);
   finish_stores();
@@ -103,7 +103,7 @@ class Bf16TileProduct final : public BlockProduct {
 
   // A part of the right operand in tiles, and what of the left one is multiplied with it.
   struct Part {
-    const uint16_t* left;  // its first element
+    const uint16_t* left;  // the first element
     const Bf16Pair* right;
     int64_t k, depth;  // [k, k + depth)
     uint16_t* left_rows;
@@ -144,7 +144,7 @@ class Bf16TileProduct final : public BlockProduct {
     const int64_t stretch = std::min(kDepth, part.depth - q);
     for (int64_t i = 0; i < shape_.m; i += kSide) {
       const SeenPart seen = seen_by(cut, shape_, i, kSide, part.k + q, stretch);
-      // Whole steps; what they see too much is zero in a.
+      // Whole steps; elements that they read beyond the seen ones are zero in a.
       const int64_t begin = seen.begin / kTileDepth * kTileDepth;
       const int64_t depth = seen.end - begin;
       const bool is_first = part.k + q == 0 && !shape_.accumulate;

@@ -5,11 +5,12 @@
 
 namespace zinc::kernels::cpu {
 
-// Whether this CPU has them, and this process may use them.
+// Whether this CPU has tiles of bf16, and this process may use them.
 bool has_bf16_tiles();
 
-// Only where has_bf16_tiles(); bf16. An element is one chain along k, in steps of 32: its bits hang
-// on k alone. Subnormal operands, products and sums count as zero, as the instruction has it.
+// Only where has_bf16_tiles(); bf16. An element is one chain of sums along k, in steps of 32: its
+// bits depend on k alone. Subnormal operands, products and sums count as zero, as the instruction
+// has it.
 BlockProductPtr make_bf16_tile_product(const BlockShape& shape);
 
 }  // namespace zinc::kernels::cpu

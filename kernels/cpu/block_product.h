@@ -35,7 +35,7 @@ struct BlockShape {
   friend bool operator==(const BlockShape&, const BlockShape&) = default;
 };
 
-// Where a product leaves its sums as bf16: c[i, j] = round(sum + bias[j]).
+// The output of a product that leaves its sums as bf16: c[i, j] = round(sum + bias[j]).
 struct RoundedOutput {
   void* c = nullptr;
   int64_t ldc = 0;
@@ -44,8 +44,9 @@ struct RoundedOutput {
 };
 
 // A plane of the product, queries by keys, of which query r sees the keys up to r + diagonal (which
-// may be negative). What is not seen is left out where that saves time, to the same values as long
-// as b is finite: of c it holds whatever was there, in a there are zeros.
+// may be negative). Products with unseen keys are left out where that saves time; the values are
+// the same as long as b is finite. Unseen elements of c hold whatever was there before; unseen
+// elements of a are zeros.
 struct CausalCut {
   enum class Plane : uint8_t {
     none,
@@ -58,10 +59,10 @@ struct CausalCut {
 class BlockProduct {
  public:
   virtual ~BlockProduct() = default;
-  // Bytes that one running call needs for itself, aligned to 64.
+  // Bytes of scratch that one running call needs, aligned to 64.
   virtual int64_t scratch_bytes() const = 0;
   // Thread-safe. `same_b`: the last product that ran on this scratch had the same b, n and k, and
-  // differed from this one in a and m at most; what was copied of b there may be used again.
+  // differed from this one in a and m at most; the copy of b there may be used again.
   virtual void run(const void* a, const void* b, float* c, std::byte* scratch,
                    bool same_b) const = 0;
   void run(const void* a, const void* b, float* c, std::byte* scratch) const {
@@ -71,8 +72,8 @@ class BlockProduct {
                           const CausalCut& /*cut*/) const {
     run(a, b, c, scratch);
   }
-  // As run(), not accumulating, with the output rounded from registers; `sums`, of ldc, is scratch.
-  // Only where rounds_its_output().
+  // As run(), not accumulating, with the output rounded from registers. `sums`, with stride ldc, is
+  // scratch. Only where rounds_its_output().
   virtual void run_rounded(const void* /*a*/, const void* /*b*/, float* /*sums*/,
                            std::byte* /*scratch*/, bool /*same_b*/,
                            const RoundedOutput& /*to*/) const {
@@ -82,15 +83,16 @@ class BlockProduct {
 
 using BlockProductPtr = std::shared_ptr<const BlockProduct>;
 
-// From the context's cache (a Context slot), or made now. Call it on the issuing thread.
+// The product from the context's cache (a Context slot), or made now. Call it on the issuing
+// thread.
 BlockProductPtr block_product(Context& context, const BlockShape& shape);
 
-// Whether products of this dtype are those of bf16_product.h: an element's bits hang on its slice
-// of k alone, not on the extents of its block.
+// Whether products of this dtype are those of bf16_product.h: the bits of an element depend on its
+// slice of k alone, not on the extents of its block.
 bool bits_hang_on_k_alone(DType dtype);
 inline bool rounds_its_output(DType dtype) { return bits_hang_on_k_alone(dtype); }
 
-// What multiplies, as in "oneDNN 2.6.3, bf16: own AMX" or "Highway".
+// The libraries that multiply, as in "oneDNN 2.6.3, bf16: own AMX" or "Highway".
 std::string block_product_library();
 
 }  // namespace zinc::kernels::cpu

@@ -13,7 +13,7 @@ namespace zinc::kernels::cpu {
 inline constexpr int64_t kColumnBlock = 64;  // columns of a thread's turn in the f64 path
 inline constexpr int64_t kMaxColumnTurn = 1024;
 inline constexpr int64_t kColumnSumRows = 64;  // rows that are added one after the other
-inline constexpr int kColumnSumLevels = 32;    // of the tree over blocks of rows
+inline constexpr int kColumnSumLevels = 32;    // levels of the tree over blocks of rows
 inline constexpr int64_t kMinColumnRuns = 8;   // runs of rows below which threads share the columns
 inline constexpr int64_t kMaxColumnRuns = 32;
 
@@ -22,7 +22,7 @@ inline constexpr int64_t kMaxColumnRuns = 32;
 inline int64_t column_turn(int64_t cols) {
   const int64_t threads = in_parallel_loop() ? 1 : num_parallel_threads();
   const int64_t share = (cols + threads - 1) / threads;
-  const int64_t turns = (share + kMaxColumnTurn - 1) / kMaxColumnTurn;  // of one thread
+  const int64_t turns = (share + kMaxColumnTurn - 1) / kMaxColumnTurn;  // turns of one thread
   const int64_t even = (share + turns - 1) / turns;
   const int64_t whole = (even + kColumnBlock - 1) / kColumnBlock * kColumnBlock;
   return std::clamp(whole, kColumnBlock, kMaxColumnTurn);

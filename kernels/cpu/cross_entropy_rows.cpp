@@ -126,7 +126,7 @@ void row_f64(const CrossEntropyRows& args, int64_t r, int64_t label, double scal
   }
 }
 
-// In f64, in the order of the columns.
+// Adds in f64, in the order of the columns.
 double sum_of_row(const void* x, DType dtype, int64_t n) {
   double sum = 0.0;
   const auto add = [&]<class T>(const T* values) {

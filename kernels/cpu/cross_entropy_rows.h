@@ -32,17 +32,18 @@ struct CrossEntropyRows {
   double scale = 1.0;            // in f32 where logits are not f64
   const void* factor = nullptr;  // optional: one f32 | f64, multiplies scale
   double smoothing = 0.0;
-  // Where it has a total: labels are of all classes, row_loss leaves lse out, and `label` is where
-  // the columns have it.
+  // With a total, labels are of all classes, row_loss leaves lse out, and `label` is the label's
+  // place among the columns.
   ClassSlice slice{};
 
   int64_t all_classes() const { return slice.total > 0 ? slice.total : classes; }
-  // What the gradient takes off the probability of a class, and of the label.
+  // The gradient subtracts off_elsewhere() from the probability of every class but the label, and
+  // off_label() from that of the label.
   double off_elsewhere() const { return smoothing / static_cast<double>(all_classes()); }
   double off_label() const { return 1.0 - smoothing + off_elsewhere(); }
 };
 
-// Of one row, in f32: dlogits = scale * (exp(logits - lse) - off).
+// The gradient of one row, in f32: dlogits = scale * (exp(logits - lse) - off).
 struct RowGradient {
   float lse = 0.0f;
   int64_t label = 0;  // -1: none of the columns

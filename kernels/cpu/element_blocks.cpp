@@ -210,8 +210,8 @@ namespace {
 
 constexpr int64_t kMostLanes = 32;  // of two vectors
 
-// The function for arrays of these dtypes, null where they go through f32. What repeats is widened
-// by itself.
+// The function for arrays of these dtypes; null where they are converted to f32. Inputs that repeat
+// are widened apart.
 BlockFunction direct_function(const BlockFunctions& functions, const View& out,
                               std::span<const ConstView> in,
                               const std::array<bool, kBlockInputs>& repeats) {
@@ -234,8 +234,9 @@ BlockFunction direct_function(const BlockFunctions& functions, const View& out,
   }
 }
 
-// The elements of one thread's turn. Whole vectors of a row go to the direct function; what is
-// left, and what has none, is gathered into blocks of f32, from as many rows as a block takes.
+// The elements of one thread's turn. Whole vectors of a row go to the direct function. The rest of
+// a row, and rows without a direct function, are gathered into blocks of f32, from as many rows as
+// a block takes.
 class BlockMap {
  public:
   using Walk = RowWalk<kBlockInputs + 1>;
@@ -337,8 +338,8 @@ class BlockMap {
   const View& out_;
   std::span<const ConstView> in_;
   const Walk& walk_;
-  ElementBlock block_;     // of the direct function
-  ElementBlock gathered_;  // of the buffers
+  ElementBlock block_;     // block of the direct function
+  ElementBlock gathered_;  // block of the buffers
   int64_t filled_ = 0;
   int64_t num_pieces_ = 0;
   Piece pieces_[kElementBlock];

@@ -22,16 +22,17 @@ inline constexpr int64_t kElementBlock = 512;
 inline constexpr size_t kBlockInputs = 4;
 
 struct ElementBlock {
-  std::array<const void*, kBlockInputs> in{};  // of the inputs that the function has
-  std::array<bool, kBlockInputs> repeats{};    // one value for all, instead of `in`
-  std::array<float, kBlockInputs> value{};     // that one
+  std::array<const void*, kBlockInputs> in{};  // the inputs of the function
+  std::array<bool, kBlockInputs> repeats{};    // the input is one value for all elements
+  std::array<float, kBlockInputs> value{};     // the value of an input that repeats
   void* out = nullptr;                         // may be an input
   int64_t count = 0;                           // a multiple of the lanes of two vectors
   bool past_caches = false;                    // how `out` is stored
   float p = 0.0f, q = 0.0f;                    // constants of unary functions
 };
 using BlockFunction = void (*)(const ElementBlock&);
-// By the dtype of inputs and output (a mask is u8); null: through f32.
+// Functions by the dtype of inputs and output (a mask is u8). Null: the arrays are converted to
+// f32.
 struct BlockFunctions {
   BlockFunction f32 = nullptr, bf16 = nullptr, f16 = nullptr;
 };

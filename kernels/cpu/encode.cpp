@@ -33,7 +33,7 @@ uint8_t dynamic_code(float value) {
   return static_cast<uint8_t>(at - kDynamicMidpoints.begin());
 }
 
-// Of a block of zeros, too.
+// Finite for a block of zeros, too.
 float reciprocal_of(float absmax) { return 1.0f / std::max(absmax, 1e-38f); }
 float scaled(float value, float reciprocal) { return std::clamp(value * reciprocal, -1.0f, 1.0f); }
 

@@ -7,7 +7,7 @@
 namespace zinc::kernels::cpu {
 namespace {
 
-// Elements between the rows; a view with one row has no stride of its own.
+// Elements between the rows. The stride of a view with one row says nothing.
 int64_t stride_of_rows(const ConstView& view) {
   return view.dim(0) <= 1 ? view.dim(1) : view.stride(0);
 }

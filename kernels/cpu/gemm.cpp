@@ -21,7 +21,7 @@
 namespace zinc::kernels::cpu {
 namespace {
 
-constexpr int64_t kFinishedCols = 768;  // of a tile of slices, by one task
+constexpr int64_t kFinishedCols = 768;  // columns of a tile of slices that one task finishes
 
 // One tile of one product of the batch.
 struct Tile {
@@ -30,11 +30,12 @@ struct Tile {
   int64_t rows, cols;
 };
 
-// What the tasks of a call share; immutable once made.
+// The data that the tasks of a call share; immutable once made.
 struct Work {
   MatrixProduct p;
   GemmPlan plan;
-  // By whether m, n and k are those of the last tile or slice. Null: does not occur.
+  // Index: three bits that tell whether m, n and k are those of the last tile or slice. Null: the
+  // combination does not occur.
   std::array<BlockProductPtr, 8> products;
   bool direct = false;   // products go straight to C
   bool rounded = false;  // products write C rounded, with its bias
@@ -172,14 +173,14 @@ void Work::run() const {
   });
 }
 
-// Whether a product (accumulating where beta is 1) is all there is to do to C.
+// Whether a product (accumulating where beta is 1) leaves C complete, without an epilogue.
 bool goes_straight_to_c(const MatrixProduct& p, const GemmPlan& plan) {
   return p.c_dtype == DType::f32 && plan.k_slices == 1 && p.k > 0 && p.alpha == 1.0 &&
          (p.beta == 0.0 || (p.beta == 1.0 && p.addend == p.c)) && p.bias == nullptr &&
          p.activation == Activation::none;
 }
 
-// Whether rounding, and adding a bias, is all that is left to do to a product before it is C.
+// Whether only rounding, and adding a bias, turns a product into C.
 bool is_rounded_by_product(const MatrixProduct& p, const GemmPlan& plan) {
   return !is_narrow(p) && rounds_its_output(p.dtype) && p.c_dtype == DType::bf16 &&
          plan.k_slices == 1 && p.k > 0 && p.alpha == 1.0 && p.beta == 0.0 &&

@@ -16,8 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace zinc::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-// Rows of a tile lie far apart in memory, so no hardware sees them coming: what a row reads there
-// is asked for while the row before so many is finished.
+// Rows of a tile lie far apart in memory, so no hardware prefetches them: the data of a row is
+// fetched while an earlier row, this many before it, is finished.
 constexpr int64_t kRowsAhead = 2;
 
 // Columns [first, first + cols) of a tile with the dtype of c known and the bias widened.
@@ -26,7 +26,7 @@ struct Strip {
   const EpilogueTile& tile;
   int64_t first;
   int64_t cols;
-  const float* bias;  // of column `first` on; null: none
+  const float* bias;  // bias from column `first` on; null: none
 
   const float* slice_row(int64_t r) const { return tile.slices + r * tile.stride + first; }
   T* c_row(int64_t r) const { return static_cast<T*>(tile.c) + r * tile.c_stride + first; }
@@ -85,7 +85,7 @@ void finish_gradient(const Strip<T>& strip) {
     const T* x_ahead = strip.x_row(std::min(r + kRowsAhead, strip.tile.rows - 1));
     for_each_vector(strip.cols, [&](int64_t c, auto load, auto store) HWY_ATTR {
       hwy::Prefetch(x_ahead + c);
-      // Likewise: Note [Rounding of the pre-activation].
+      // Rounds as Note [Rounding of the pre-activation] says.
       T rounded[HWY_MAX_BYTES / sizeof(float)];
       store_lanes(strip.linear(r, c, load), rounded);
       store(hn::Mul(load_lanes(rounded), Function::derivative(load(x_row + c))), c_row + c);

@@ -23,7 +23,7 @@ namespace zinc::kernels::cpu {
 
 inline constexpr int64_t kDepth = 256;
 inline constexpr int64_t kMaxTileRows = 12;
-inline constexpr int64_t kMaxTileCols = 32;  // of any target
+inline constexpr int64_t kMaxTileCols = 32;  // the most columns of any target
 inline constexpr int64_t kPackedAFloats = kDepth * kMaxTileRows;
 
 inline int64_t packed_b_floats(const BlockShape& shape) {

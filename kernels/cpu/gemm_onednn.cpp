@@ -29,9 +29,9 @@ using Isa = dnnl::cpu_isa;
 // The first row that fits decides.
 struct Implementation {
   Isa at_least;
-  DType operands;         // as stored
+  DType operands;         // dtype of the operands as stored
   DType computed_in;      // f32: blocks are widened first
-  std::string_view name;  // what the implementation's name begins with; empty: oneDNN's choice
+  std::string_view name;  // prefix of the implementation's name; empty: oneDNN's choice
 };
 
 // Measured with oneDNN 2.6.3, one thread, blocks of 512 x 384 x 768 (zinc_bench_kernels --filter
@@ -187,7 +187,8 @@ struct ShapeHash {
   }
 };
 
-// Of a context. Products that are still in use when the cache is emptied live on by their pointers.
+// The cache of a context. Products that are in use when the cache is emptied live on by their
+// pointers.
 struct OneDnnSlot {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   std::unordered_map<BlockShape, BlockProductPtr, ShapeHash> products;

@@ -22,7 +22,7 @@ struct GemmPlan {
 GemmPlan plan_gemm(int64_t m, int64_t n, int64_t k, int64_t batch = 1);
 
 // The same slices in other tiles, which suit `threads` and a product of the kind of bf16_product.h:
-// there an element's bits hang on its slice alone, so that tiles may follow the thread count.
+// there an element's bits depend on its slice alone, so that tiles may follow the thread count.
 GemmPlan retile(GemmPlan plan, int64_t batch, bool transpose_a, int64_t threads);
 
 // For a product of few rows that reads rows of b as they lie, [k, n]: runs of them are long, and

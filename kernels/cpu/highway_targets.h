@@ -1,7 +1,8 @@
 // kernels/cpu/highway_targets.h: which SIMD targets are compiled; included before any hwy header.
 //
-// Targets without fused multiply-add are left out: an explicit fma must be one everywhere. What has
-// none of the targets runs Highway's portable code. AVX3_DL adds nothing that float kernels use.
+// Targets without fused multiply-add are left out: an explicit fma must be one everywhere. A CPU
+// that has none of the targets runs Highway's portable code. AVX3_DL adds nothing that float
+// kernels use.
 #pragma once
 
 #ifndef HWY_DISABLED_TARGETS

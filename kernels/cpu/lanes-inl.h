@@ -145,7 +145,7 @@ HWY_INLINE void stream_lanes(LaneVec value, T* to) {
 }
 HWY_INLINE void stream_lanes(LaneVec value, uint8_t* to) { store_lanes(value, to); }
 
-// Two vectors, one behind the other: what is short of them is one whole vector, or half of one.
+// Two vectors, one behind the other. In a shorter dtype they are one whole vector, or half of one.
 #if !ZINC_PORTABLE_LANES
 HWY_INLINE hn::Vec<hn::Repartition<uint16_t, Lanes>> pair_bits(LaneVec a, LaneVec b, const bf16*) {
   const hn::Repartition<uint16_t, Lanes> halves;

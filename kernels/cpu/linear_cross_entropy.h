@@ -1,4 +1,5 @@
-// kernels/cpu/linear_cross_entropy.h: what the fused head does between its products. All threads.
+// kernels/cpu/linear_cross_entropy.h: the parts of the fused head between its products. All
+// threads.
 #pragma once
 
 #include <cstdint>

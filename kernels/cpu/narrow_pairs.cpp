@@ -30,7 +30,7 @@ namespace {
 constexpr int64_t kLanes = 32;          // bf16 in a vector
 constexpr int64_t kPartOfDots = 2048;   // along k: eight rows of a stay in a first-level cache
 constexpr int64_t kFewElements = 1024;  // a CPU looks no further ahead by itself
-constexpr int kPairs = 8;               // of rows of b, interleaved at once
+constexpr int kPairs = 8;               // pairs of rows of b that are interleaved at once
 
 const uint16_t* row_of(const void* from, int64_t row, int64_t stride) {
   return static_cast<const uint16_t*>(from) + row * stride;
@@ -78,9 +78,9 @@ ZINC_BF16_DOT void dot_rows(const uint16_t* a, const uint16_t* b, const BlockSha
   }
 }
 
-// A single row takes the rows of b one after the other, as they lie in memory. More of them take
-// as many at once as registers hold sums of, and all rows of b before the next part along k, so
-// that theirs stays in a first-level cache.
+// A single row takes the rows of b one after the other, as they lie in memory. Several rows take as
+// many rows of b at once as registers hold sums, and all rows of b before the next part along k, so
+// that this part of a stays in a first-level cache.
 template <int R>
 ZINC_BF16_DOT void dot_columns(const uint16_t* a, const uint16_t* b, const BlockShape& shape,
                                float* c) {

@@ -5,7 +5,7 @@
 
 namespace zinc::kernels::cpu {
 
-// Whether this CPU has the instruction, and the operands are of bf16.
+// Whether this CPU has the instruction, and the operands are bf16.
 bool fits_pairs(const BlockShape& shape);
 
 // Only where fits_pairs(). With b transposed a sum is of lanes along k, and of parts of 2048 of it;

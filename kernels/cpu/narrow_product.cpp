@@ -76,7 +76,7 @@ void dot_columns(const float* a, const T* b, const BlockShape& shape, float* c) 
 }
 
 // c[r, :] = or += a[r, :D] b[:D, :], D rows of b, for J vectors of columns by `load` and `store`.
-// The next D rows are fetched ahead: there are more of them than a CPU follows by itself.
+// The next D rows are fetched ahead: they are more than a CPU's own prefetching follows.
 template <int D, int J, class T, class Load, class Store>
 HWY_INLINE void add_vectors(const float* a, const T* b, const BlockShape& shape, bool accumulate,
                             float* c, Load load, Store store) {
@@ -127,7 +127,7 @@ HWY_INLINE void add_all(const float* a, const T* b, const BlockShape& shape, flo
   }
 }
 
-// One row reads many rows of b at once; several share what they read of a.
+// One row reads many rows of b at once; several rows share the loads of a.
 template <class T>
 void add_columns(const float* a, const T* b, const BlockShape& shape, float* c) {
   if (shape.m == 1) return add_all<8, 2>(a, b, shape, c);

@@ -12,11 +12,11 @@ namespace zinc::kernels::cpu {
 
 inline constexpr int64_t kMostNarrowRows = 8;
 
-// By the whole product, not its tiles: how it is cut changes no bit.
+// Decided by the whole product, not by its tiles: how a product is cut changes no bit.
 inline bool is_narrow(const MatrixProduct& p) { return p.m <= kMostNarrowRows && !p.transpose_a; }
 
-// Of at most kMostNarrowRows rows, a not transposed. Sums are of lanes along k where b is
-// transposed, else in the order of k; in f32.
+// Products of at most kMostNarrowRows rows, a not transposed. Sums are in f32: of lanes along k
+// where b is transposed, else in the order of k.
 BlockProductPtr make_narrow_product(const BlockShape& shape);
 
 }  // namespace zinc::kernels::cpu

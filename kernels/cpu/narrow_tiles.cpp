@@ -31,7 +31,7 @@ constexpr int64_t kAhead = 128;  // elements of a row that are fetched ahead
 
 int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
-// Of an operand's element at `index`.
+// The address of an operand's element at `index`.
 inline const uint16_t* at(const void* from, int64_t index) {
   return static_cast<const uint16_t*>(from) + index;
 }
@@ -71,7 +71,7 @@ class TransposedTiles final : public BlockProduct {
   }
 
  private:
-  // From row j of b; the last strip begins in the one before it.
+  // Multiplies the strip that begins at row j of b; the last strip overlaps the one before it.
   template <int kSums>
   ZINC_TILES void multiply_strip(const void* b, int64_t j, const uint32_t* pairs, float* c) const {
     const int64_t first = std::min(j, shape_.n - kTileRows);

@@ -17,7 +17,7 @@ inline int64_t norm_row_grain(int64_t cols, bool past_caches = false) {
   return std::max<int64_t>(1, past_caches_grain(int64_t{1} << 14, past_caches) / (cols + 1));
 }
 
-// Where one block of rows sums its part of dgamma and dbeta; each [cols].
+// The place where one block of rows sums its part of dgamma and dbeta; each [cols].
 template <class A>
 struct NormPartials {
   A* dgamma_run;
@@ -48,7 +48,7 @@ void norm_backward_rows(int64_t rows, int64_t cols, void* workspace, bool has_be
         if (has_beta) fold(partials.dbeta_run, partials.dbeta_total, cols);
       }
     }
-    flush_past_caches();  // of what `row` stored
+    flush_past_caches();  // for the stores of `row`
   });
 }
 

@@ -1,4 +1,4 @@
-// kernels/cpu/past_caches.h: which outputs are stored past the caches.
+// kernels/cpu/past_caches.h: decides which outputs are stored past the caches.
 //
 // A plain store first reads the line that it overwrites: a third of the traffic of a copy. A
 // non-temporal store does not, but leaves nothing in a cache, which pays off only where the output
@@ -25,7 +25,7 @@ bool past_caches(const View& output, const Inputs&... inputs) {
 // memcpy with the choice made by the caller, who calls flush_past_caches() on the same thread
 // before others may read.
 void copy_bytes(void* to, const void* from, int64_t bytes, bool past_caches);
-// `count` runs of `bytes` bytes, their starts so many bytes apart.
+// `count` runs of `bytes` bytes, with starts to_step and from_step bytes apart.
 void copy_runs(void* to, int64_t to_step, const void* from, int64_t from_step, int64_t count,
                int64_t bytes, bool past_caches);
 void flush_past_caches();

@@ -64,14 +64,14 @@ Plan make_plan(const Permute& args) {
 }
 
 constexpr int64_t kTile = 32;
-constexpr int64_t kStraightBytes = 1024;  // of a tile of runs that are copied as they are
+constexpr int64_t kStraightBytes = 1024;  // bytes of a tile of runs that are copied as they are
 
 // The loops over tiles, outermost first, and the size of a tile. Steps are those of whole tiles.
 struct TileLoops {
   std::array<Axis, kMaxRank + 2> axis{};
   int count = 0;
-  int row = 0;     // where the tiles of rows are
-  int column = 0;  // of columns
+  int row = 0;     // index of the axis of the tiles' rows
+  int column = 0;  // index of the axis of the tiles' columns
   int64_t tile_rows = kTile;
   int64_t tile_cols = kTile;
   int64_t tiles = 1;
@@ -89,8 +89,8 @@ struct TileAt {
   int64_t cols = 0;
 };
 
-// Where runs of x are copied as they are, tiles follow each other as they lie in x: parts of rows
-// that are neighbours in memory are then read soon after each other.
+// Where runs of x are copied as they are, tiles follow each other in the order of x in memory:
+// neighbouring parts of rows are then read soon after each other.
 TileLoops make_loops(const Plan& plan, int64_t element_bytes) {
   const bool straight = plan.column.x_step == 1;
   TileLoops loops;
@@ -167,14 +167,14 @@ class ReadAhead {
  public:
   ReadAhead(const Permute& args, const TileLoops& loops)
       : x_(static_cast<const std::byte*>(args.x.data())), bytes_(args.x.bytes()) {
-    int64_t tiles = 1;  // of a block of rows
+    int64_t tiles = 1;  // tiles of a block of rows
     for (int d = loops.row + 1; d < loops.count; ++d) {
       tiles *= loops.axis[static_cast<size_t>(d)].extent;
     }
     distance_ = loops.axis[static_cast<size_t>(loops.row)].x_step * size_of(args.x.dtype());
     share_ = args.x.is_contiguous() ? distance_ / tiles : 0;
   }
-  // To be called for every tile.
+  // Call it for every tile.
   void operator()(int64_t tile) const {
     const int64_t first = tile * share_ + distance_;
     prefetch_row(x_ + first, std::min(share_, bytes_ - first));

@@ -90,7 +90,7 @@ HWY_INLINE void fill_random_blocks(const RandomKey& key, uint64_t first_block, i
 #endif
 
 // key.bits(first_element + i) for i < n <= kRandomRun. room: HWY_ALIGN, kRandomRoom words. A vector
-// may be read from each of the n places of what is returned.
+// may be read from each of the n places behind the returned pointer.
 HWY_INLINE const uint32_t* random_words(const RandomKey& key, int64_t first_element, int64_t n,
                                         uint32_t* room) {
   const auto element = static_cast<uint64_t>(first_element);

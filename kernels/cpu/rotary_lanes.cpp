@@ -40,7 +40,7 @@ void turn_half_split(T* head, const Angles& angles) {
   });
 }
 
-constexpr int64_t kMaxPairs = 512;  // of the interleaved path; wider heads go in parts
+constexpr int64_t kMaxPairs = 512;  // pairs of the interleaved path; wider heads go in parts
 
 // The same rotation of neighbours: even lanes take a cos - b sin, odd ones b cos + a sin. `cos` and
 // `sin` hold each value twice, `sin` with a minus at even places.

@@ -18,7 +18,7 @@ inline constexpr int64_t kAddColumns = 128;  // columns of a thread's turn
 inline constexpr int64_t kAddRows = 1024;    // rows of the table of a thread's turn
 
 struct RowAdding {
-  std::span<const RowPlace> order;  // of order_by_row
+  std::span<const RowPlace> order;  // from order_by_row
   int64_t rows;                     // of the table
   int64_t cols;
   int64_t x_stride;

@@ -12,7 +12,7 @@ namespace zinc::kernels::cpu {
 
 inline constexpr int64_t kSumLanes = 16;
 inline constexpr int64_t kSumBlock = 1024;  // elements that the lanes add one after the other
-inline constexpr int kSumLevels = 40;       // of the tree over blocks
+inline constexpr int kSumLevels = 40;       // levels of the tree over blocks
 
 // value(i) summed over i in [begin, begin + n), n <= kSumBlock: in lanes, then a tree of lanes.
 template <class Sum, class Value>

@@ -106,7 +106,7 @@ class RowWalk {
 
   int64_t total_ = 0;
   int64_t cols_ = 1;
-  PerView step_{};  // from one element of a row to the next: 1, or 0 where one is repeated
+  PerView step_{};  // from one element of a row to the next: 1, or 0 where an element repeats
   int outer_ = 0;   // outer dimensions, innermost first
   std::array<int64_t, kMaxRank> extent_{};
   std::array<PerView, kMaxRank> stride_{};

@@ -107,7 +107,7 @@ void run_select(const SelectRun<uint64_t>& run) {
   for (int64_t i = 0; i < run.count; ++i) run.y[i] = run.at(i);
 }
 
-// Where both sides are the same for a whole row, or lie beside it.
+// Takes sides that are one value for a whole row, or contiguous along the row.
 template <class Bits>
 void select_bits(const Select& args) {
   const Bits values[] = {static_cast<Bits>(bits_of(args.a_value, args.y.dtype())),

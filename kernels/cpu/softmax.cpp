@@ -53,8 +53,8 @@ HWY_INLINE void forward_keeping(const T* x, const T* next, T* y, float* kept, in
       past, head_of(y));
 }
 
-// What the kept exponentials of a row still lack: a factor for each block of kSoftmaxBlock, which
-// were summed against the maximum of the blocks so far.
+// The factors that the kept exponentials of a row still lack: one for each block of kSoftmaxBlock,
+// since a block was summed against the maximum of the blocks so far.
 class BlockFactors {
  public:
   // Block `block` begins with this as the largest element so far.
@@ -65,7 +65,7 @@ class BlockFactors {
     }
   }
   float of(int64_t column) const { return factors_[column / kSoftmaxBlock]; }
-  // Of a vector of which `left` elements, fewer than all, still lie in `block`.
+  // The factors of a vector of which `left` elements, fewer than all, still lie in `block`.
   HWY_INLINE LaneVec across(int64_t block, int64_t left) const {
     const Lanes d;
     return hn::IfThenElse(hn::FirstN(d, static_cast<size_t>(left)), hn::Set(d, factors_[block]),
@@ -79,9 +79,9 @@ class BlockFactors {
 
 // Note [Long rows in turns]
 // A long row's exponentials and their scaling each take about as long as memory takes for the row.
-// So while those of a row are computed, a block at a time, those of the row before are scaled and
-// stored, and take its place in `kept`. Memory reads and writes all the time, and `kept` is all
-// that the second-level cache has to hold.
+// So the exponentials of a row are computed a block at a time, while those of the row before are
+// scaled and stored; the new ones take their place in `kept`. Memory reads and writes all the time,
+// and `kept` is all that the second-level cache has to hold.
 inline void forward_in_turns(const float* x, float* y, int64_t rows, int64_t n, bool past) {
   // Elements that lie that far ahead are asked for.
   constexpr int64_t kAhead = 4096;

@@ -32,7 +32,7 @@ inline bool may_use_tiles() {
   return may;
 }
 
-// What LDTILECFG reads. No tile has a shape at first.
+// The operand of LDTILECFG. No tile has a shape at first.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;

@@ -12,7 +12,7 @@
 namespace zinc::kernels::cuda {
 namespace {
 
-// In the order of adamw_scalars().
+// The scalars of adamw_scalars(), in its order.
 struct Update {
   float b1, c1, b2, c2, a, s, eps, decay, l2;
   uint32_t counter_low, counter_high;

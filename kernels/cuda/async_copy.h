@@ -1,8 +1,8 @@
 // kernels/cuda/async_copy.h: copies from global to shared memory that run beside the thread
 // (cp.async), in groups that are committed and waited for in order.
 //
-// What is copied may be read by the thread that copied it after the wait, by others after a barrier
-// besides. Every copy is waited for before the kernel ends.
+// After the wait, the thread that copied may read the data; other threads need a barrier besides.
+// Every copy is waited for before the kernel ends.
 #pragma once
 
 #include <cuda_runtime.h>

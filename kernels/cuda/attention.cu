@@ -1,4 +1,4 @@
-// Which kernels attention takes on a GPU. kernels/cuda/attention.h is the interface.
+// Chooses the kernels that attention takes on a GPU. kernels/cuda/attention.h is the interface.
 #include "kernels/cuda/attention.h"
 
 #include "core/context.h"
@@ -27,8 +27,8 @@ bool takes_tensor_cores(const char* op, const AttentionProblem& p, const Attenti
   return false;
 }
 
-// Of a problem for tensor cores. The kernel has not been timed, so it runs where a measured table
-// or a test says so.
+// Whether wgmma takes a problem that suits tensor cores. The kernel has not been timed, so it runs
+// where a measured table or a test says so.
 bool chooses_wgmma(const AttentionProblem& p, const AttentionShape& shape) {
   auto& slot = Context::current().slot<WgmmaAttention>();
   if (slot.use == WgmmaUse::never) return false;

@@ -21,8 +21,8 @@ LibraryAttention::Opened open_cudnn();
 // needs no GPU.
 struct CudnnPlanReport {
   bool is_missing = false;      // the library is not found, or too old
-  std::string why_not;          // where there is no plan
-  int64_t workspace_bytes = 0;  // of the plan, ours and cuDNN's own
+  std::string why_not;          // the reason where there is no plan
+  int64_t workspace_bytes = 0;  // of the plan: ours and cuDNN's own
 };
 CudnnPlanReport report_cudnn_plan(const AttentionKey& key, const std::string& device);
 // attention_library_check.cpp: out and lse of a small problem by run_attention_forward() and by the

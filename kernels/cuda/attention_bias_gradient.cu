@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int64_t distances = shape.Tq + shape.Tk - 1;
   const int64_t first_distance = int64_t{blockIdx.x} * kTileRows;
   const int64_t bias_head = blockIdx.y, heads = shape.H / bias_heads;
-  // Of the key that row 0 meets at the first distance.
+  // The key that row 0 meets at the first distance.
   const int64_t shift = first_distance - (shape.Tq - 1);
   const int64_t first_query = max_of(0, 1 - kTileRows - shift) / kTileRows * kTileRows;
   const int64_t end_query = min_of(shape.Tq, shape.Tk - shift);

@@ -24,7 +24,7 @@ constexpr size_t kFirstVersion = 91600;
 
 int64_t rounded(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// What a plan takes of the workspace for arrays of ours, before cuDNN's own.
+// Bytes of the workspace that our own arrays take, before cuDNN's.
 int64_t bytes_of_lengths(const AttentionKey& key) {
   return key.lengths ? rounded(key.B * int64_t{sizeof(int32_t)}) : 0;
 }
@@ -46,7 +46,7 @@ bool may_change(const CudnnFunctions& cudnn, const CudnnDescriptor& config) {
   return false;
 }
 
-// What plans are made for: the GPU of a handle, or one that is described.
+// The GPU that plans are made for: that of a handle, or a described one.
 struct Target {
   cudnnHandle_t handle = nullptr;
   const CudnnDescriptor* device = nullptr;

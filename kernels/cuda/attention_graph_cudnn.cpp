@@ -17,9 +17,9 @@ using Four = std::array<int64_t, 4>;
 // Note [Shape of the graphs]
 // cuDNN has no operation that is attention and has a plan for every mask and for backward. It fuses
 // two products and a softmax into one kernel where it recognises the operations between them. So
-// each step, its types, and each transpose as an operation of its own are those that its engines
-// look for (its developer guide, "Fused Attention"). What they do not recognise has no plan; the
-// tests of the plans show that without a GPU.
+// each step, its types, and each transpose as a separate operation are those that cuDNN's engines
+// look for (its developer guide, "Fused Attention"). Operations that they do not recognise have no
+// plan; the tests of the plans show that without a GPU.
 class Graph {
  public:
   Graph(const CudnnFunctions& cudnn, const AttentionKey& key)
@@ -114,7 +114,7 @@ class Graph {
     made.link(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
     made.finalize("the operation of a pointwise step");
   }
-  // Into scores, or into truths about them.
+  // Operations whose results are scores, or truth values of scores.
   CudnnDescriptor point(cudnnPointwiseMode_t mode, const CudnnDescriptor& x,
                         const CudnnDescriptor& b) {
     CudnnDescriptor y = scores_within();

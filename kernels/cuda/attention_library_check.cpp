@@ -36,7 +36,8 @@ class Arena {
   std::byte* end_;
 };
 
-// In [-2, 2), of a 16-bit format; a fixed sequence (Numerical Recipes' multiplier and increment).
+// Numbers in [-2, 2) of a 16-bit format; a fixed sequence (Numerical Recipes' multiplier and
+// increment).
 std::vector<uint16_t> numbers(int64_t count, DType dtype) {
   std::vector<uint16_t> made(static_cast<size_t>(count));
   uint32_t state = 1;
@@ -48,7 +49,7 @@ std::vector<uint16_t> numbers(int64_t count, DType dtype) {
   return made;
 }
 
-// What one side computes: forward out [B, Tq, H, D] and lse, backward dq, dk and dv beside each
+// The result of one side: forward out [B, Tq, H, D] and lse, backward dq, dk and dv beside each
 // other, [B, T, H + 2 G, D].
 struct Result {
   std::vector<uint16_t> rows;
@@ -78,16 +79,16 @@ float value_of(uint16_t bits, DType dtype) {
                               : static_cast<float>(std::bit_cast<f16>(bits));
 }
 
-// Of 16 f32 epsilons x sqrt(D + Tk): sums of scores up to 16.
+// The error allowed to sums of scores up to 16: 16 f32 epsilons x sqrt(D + Tk).
 double allowed_of_scores(const AttentionKey& k) {
   return 16 * 0x1p-23 * std::sqrt(static_cast<double>(k.D + k.Tk));
 }
 
 // Each side is at most 2 epsilons of the dtype (probabilities and the output are rounded; backward
-// 4: probabilities, their gradients, what a group adds, the result) and the sums of scores
+// 4: probabilities, their gradients, the sums of a group, the result) and the sums of scores
 // (backward twice) away from the exact result, as in the kernels' own test: so they are twice that
-// apart. Every row by itself, so that one that is wrong does not drown; of its own size or of the
-// usual one, whichever is larger, as some queries see no key.
+// apart. Every row is compared by itself, so that a single wrong row is found. Its error is
+// relative to its own size or the usual size, whichever is larger, since some queries see no key.
 std::string difference(const Part& part, const Result& own, const Result& library,
                        const AttentionKey& k) {
   const double epsilon = k.dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
@@ -168,7 +169,7 @@ class SmallProblem {
     std::tie(arrays_.dq, arrays_.dk, arrays_.dv) = heads_of(gradients_, 15);
   }
 
-  // By our own kernels.
+  // Computes the result by our own kernels.
   Result compute() {
     if (key_.pass == AttentionPass::forward) {
       return compute([&] { run_attention_forward(p_, arrays_.out, arrays_.lse, stream_); });
@@ -191,7 +192,7 @@ class SmallProblem {
   }
 
  private:
-  // Waits for the stream. What `run` does not write is not a number.
+  // Waits for the stream. Elements that `run` does not write are NaN.
   template <class Run>
   Result compute(Run&& run) {
     const bool forward = key_.pass == AttentionPass::forward;

@@ -1,5 +1,5 @@
-// kernels/cuda/attention_mma.h: what the attention kernels on tensor cores share: tiles of bf16 or
-// f16 rows in shared memory, and the two products of a warp's own rows with a tile.
+// kernels/cuda/attention_mma.h: shared parts of the attention kernels on tensor cores: tiles of
+// bf16 or f16 rows in shared memory, and the two products of a warp's own rows with a tile.
 //
 // A block of 128 threads has a tile of rows of its own, of which each of the four warps owns
 // kRowTiles times 16, and walks over tiles of kCols other rows, which cp.async brings into one of
@@ -37,7 +37,7 @@ inline constexpr int kOwnRows = kMmaWarps * 16 * kRowTiles;
 
 template <int kRowTiles, int kCols>
 using Fragments = float[kRowTiles][kCols / 8][4];
-// Of scores, rounded to T: left operands.
+// Scores that are rounded to T: left operands.
 template <int kRowTiles, int kCols>
 using Weights = uint32_t[kRowTiles][kCols / 16][4];
 
@@ -158,7 +158,7 @@ __device__ __forceinline__ void for_each_score(Body&& body) {
   }
 }
 
-// Which elements of a lane's scores dropout keeps; all of them where there is none.
+// The elements of a lane's scores that dropout keeps; all of them where there is no dropout.
 template <int kRowTiles, int kCols>
 struct KeptScores {
   static_assert(kCols <= 128);
@@ -186,8 +186,9 @@ struct KeptScores {
   }
 };
 
-// Rows of a warp, times `factor` of their own, to rows [first, limit) of (b, h) from element
-// `first_d` on, through the warp's part of a tile that nobody reads any more: behind a barrier.
+// Stores a warp's rows, each times its `factor`, to rows [first, limit) of (b, h) from element
+// `first_d` on. The rows go through the warp's part of a tile that no thread reads any more; the
+// call comes behind a barrier.
 template <int kD, int kOut, int kRowTiles, class T>
 __device__ __forceinline__ void store_rows(T* own, const Fragments<kRowTiles, kOut>& values,
                                            const float (&factor)[kRowTiles][2],
@@ -219,12 +220,12 @@ __device__ __forceinline__ void store_rows(T* own, const Fragments<kRowTiles, kO
   }
 }
 
-// Which keys the own rows of a thread see; `begin == end` for none.
+// The keys that the own rows of a thread see; `begin == end` for none.
 template <int kRowTiles>
 struct RowKeys {
   int begin[kRowTiles][2], end[kRowTiles][2];
 
-  // Rows from `first` on, the first of the warp.
+  // `first`: the first row of the warp.
   __device__ __forceinline__ RowKeys(const AttentionShape& shape, int64_t b, int64_t first) {
     const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll
@@ -242,7 +243,8 @@ struct RowKeys {
   __device__ __forceinline__ bool sees(int m, int half, int j) const {
     return j >= begin[m][half] && j < end[m][half];
   }
-  // Whether a row of the warp sees any of the keys, and whether all see all.
+  // any_sees: whether a row of the warp sees any of the keys; all_see: whether all rows see all
+  // keys.
   __device__ __forceinline__ bool any_sees(int first, int count) const {
     int any = 0;
 #pragma unroll
@@ -261,8 +263,8 @@ struct RowKeys {
   }
 };
 
-// Every key that one of the queries [first, first + count) sees lies in it. All threads of the
-// block, of which there are at least `count`.
+// A range that holds every key that one of the queries [first, first + count) sees. All threads of
+// the block call it; there are at least `count`.
 __device__ __forceinline__ Keys keys_of_rows(const AttentionShape& shape, int64_t b, int64_t first,
                                              int count) {
   const int64_t last = (first + count < shape.Tq ? first + count : shape.Tq) - 1;
@@ -281,9 +283,9 @@ struct QueryAndKey {
   int64_t i, j;
 };
 
-// Products become scores: passes over the lane's, each behind a question to the whole problem.
-// `place(row, column)` is the query and the key, also of rows and columns beyond the last;
-// `capped(m, n, e, column, slope)` is called where there is a cap. No branch depends on a score.
+// Turns the lane's products into scores, one pass for each term that the problem has. `place(row,
+// column)` is the query and the key, also of rows and columns beyond the last; `capped(m, n, e,
+// column, slope)` is called where there is a cap. No branch depends on a score.
 template <int kRowTiles, int kCols, class Place, class Capped>
 __device__ __forceinline__ void finish_scores(Fragments<kRowTiles, kCols>& scores,
                                               const AttentionShape& shape, int64_t b, int64_t h,
@@ -312,8 +314,8 @@ __device__ __forceinline__ void finish_scores(Fragments<kRowTiles, kCols>& score
   }
 }
 
-// What the kernels multiply scores with before the power of two; kPlain: nothing is added to the
-// scores, nothing is dropped, and the largest product makes the largest score.
+// The factor that the kernels multiply scores with before the power of two. kPlain: nothing is
+// added to the scores, nothing is dropped, and the largest product makes the largest score.
 template <bool kPlain>
 __device__ __forceinline__ float score_factor(const AttentionShape& shape) {
   return kPlain ? shape.scale * kLog2E : kLog2E;

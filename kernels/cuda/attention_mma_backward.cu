@@ -1,13 +1,13 @@
 // Flash attention on tensor cores, backward, bf16 and f16 (kernels/attention.h; Dao, 2023,
 // "FlashAttention-2", algorithm 2): scores are computed again, probabilities from lse. Two kernels,
-// neither of which adds to what another block writes, so that every sum has one order, at the price
-// of two products more than one kernel with atomic additions would need: dq, a block per tile of
-// queries of a head, over the keys that they see; dk and dv, a block per tile of keys of a key
+// neither of which adds to the output of another block, so that every sum has one order, at the
+// price of two products more than one kernel with atomic additions would need: dq, a block per tile
+// of queries of a head, over the keys that they see; dk and dv, a block per tile of keys of a key
 // head, over the queries of its heads, with the keys as rows and the queries as columns. Scores,
-// sums and dscores in f32; probabilities and dscores are rounded before they meet a tile. What is 0
-// behind a mask still meets the values there: a NaN reaches all rows of a tile. Bytes moved: q,
-// dout, dq once and k, v once per tile of queries; k, v, dk, dv once and q, dout once per tile of
-// keys.
+// sums and dscores in f32; probabilities and dscores are rounded before they meet a tile.
+// Probabilities of 0 behind a mask still multiply the values there: a NaN reaches all rows of a
+// tile. Bytes moved: q, dout, dq once and k, v once per tile of queries; k, v, dk, dv once and q,
+// dout once per tile of keys.
 #include "kernels/cuda/attention_backward.h"
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_mma.h"
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
   const AttentionShape& shape = args.shape;
   T* q_tile = dynamic_shared<T>();
   T* dout_tile = q_tile + kRows * kD;
-  T* stages = dout_tile + kRows * kD;  // of each: keys, values
+  T* stages = dout_tile + kRows * kD;  // each stage: keys, values
   const int64_t b = blockIdx.z, h = blockIdx.y, g = h / (shape.H / shape.G);
   const int64_t first_row = int64_t{gridDim.x - 1 - blockIdx.x} * kRows;
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * 16 * kRowTiles;
@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
     add_weighted_rows<kD, kD, kRowTiles, kKeys>(dq, dscores, k_tile);
   }
   wait_copies<0>();
-  __syncthreads();  // where there is no key, the copies of others may still come
+  __syncthreads();  // where there is no key, copies of other threads may still be under way
   float scale[kRowTiles][2];
 #pragma unroll
   for (int r = 0; r < 2 * kRowTiles; ++r) scale[r / 2][r % 2] = shape.scale;
@@ -128,11 +128,11 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
                                 shape.D, args.dq_aligned);
 }
 
-// What a walked query needs, in shared memory.
+// The data of a walked query, in shared memory.
 struct alignas(16) WalkedQuery {
   float lse;  // to base 2
   float delta;
-  int begin, end;  // of the keys that it sees
+  int begin, end;  // range of the keys that it sees
 
   __device__ __forceinline__ bool sees(int j) const { return j >= begin && j < end; }
 };
@@ -173,8 +173,8 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
   const AttentionShape& shape = args.shape;
   T* k_tile = dynamic_shared<T>();
   T* v_tile = k_tile + kRows * kD;
-  T* stages = v_tile + kRows * kD;  // of each: queries, their gradients
-  auto* walked = reinterpret_cast<WalkedQuery*>(stages + 4 * kTile);  // of both stages
+  T* stages = v_tile + kRows * kD;  // each stage: queries, their gradients
+  auto* walked = reinterpret_cast<WalkedQuery*>(stages + 4 * kTile);  // for both stages
   const int tid = static_cast<int>(threadIdx.x), lane = tid % kWarp;
   const int64_t b = blockIdx.z, g = blockIdx.y, heads = shape.H / shape.G;
   const int first_d = static_cast<int>(blockIdx.x) % kParts * kSums;
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
     add_weighted_rows<kD, kSums, kRowTiles, kQueries>(dk, weights, q_tile, first_d);
   }
   wait_copies<0>();
-  __syncthreads();  // where there is no query, the copies of others may still come
+  __syncthreads();  // where there is no query, copies of other threads may still be under way
   float scale[kRowTiles][2], one[kRowTiles][2];
 #pragma unroll
   for (int r = 0; r < 2 * kRowTiles; ++r) {

@@ -2,9 +2,9 @@
 // "FlashAttention-2", algorithm 1). A block takes 128 queries of one head (64 from head size 129
 // on), a warp 32 of them, and walks over the keys that one of them sees, 64 at a time (32), with a
 // running maximum and sum per row. Scores, softmax and sums in f32; probabilities are rounded
-// before they meet v. A tile that nobody of a warp sees changes no bit. Values of keys that a query
-// does not see are multiplied by 0: a NaN among the values of a tile reaches all its queries. Bytes
-// moved: q and out once, k and v once per 128 queries of a head.
+// before they meet v. A tile that no query of a warp sees changes no bit. Values of keys that a
+// query does not see are multiplied by 0: a NaN among the values of a tile reaches all its queries.
+// Bytes moved: q and out once, k and v once per 128 queries of a head.
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_mma.h"
 #include "kernels/cuda/attention_softmax.h"
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(ForwardArgs<T> arg
   constexpr int kRowTiles = kRowTilesOf<kD>, kKeys = kKeysOf<kD>, kRows = kOwnRows<kRowTiles>;
   const AttentionShape& shape = args.shape;
   T* q_tile = dynamic_shared<T>();
-  T* stages = q_tile + kRows * kD;  // of each: keys, values
+  T* stages = q_tile + kRows * kD;  // each stage: keys, values
   const int64_t b = blockIdx.z, h = blockIdx.y, g = h / (shape.H / shape.G);
   // The longest rows of a causal mask begin first.
   const int64_t first_row = int64_t{gridDim.x - 1 - blockIdx.x} * kRows;
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(ForwardArgs<T> arg
     round_to<T, kRowTiles, kKeys>(weights, scores);
     add_weighted_rows<kD, kD, kRowTiles, kKeys>(out, weights, k_tile + kKeys * kD);
   }
-  wait_copies<0>();  // where there is no key, of the first tile
+  wait_copies<0>();  // where there is no key, the copies of the first tile
   float scale[kRowTiles][2];
   softmax.finish(scale, factor, args.lse, shape, b, h, first_row + warp_row);
   __syncthreads();

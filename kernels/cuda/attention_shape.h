@@ -22,7 +22,7 @@ __device__ __forceinline__ int64_t max_of(int64_t a, int64_t b) { return a > b ?
 
 struct Score {
   float value;
-  float slope;  // by which it grows with the scaled product
+  float slope;  // growth of the score with the scaled product
 };
 
 // AttentionProblem for a kernel: no views.
@@ -46,7 +46,7 @@ struct AttentionShape {
   const uint64_t* dropout_counter;  // null: that of the key
   bool aligned;                     // rows of every input can be read by packs
 
-  // Every key that a query of [first, last] sees by position and length lies in it.
+  // A range that holds every key that a query of [first, last] sees by position and length.
   __device__ Keys keys_by_position(int64_t b, int64_t first, int64_t last) const {
     Keys keys{0, Tk};
     if (window > 0) {
@@ -56,7 +56,7 @@ struct AttentionShape {
     if (key_lengths != nullptr) keys.end = min_of(keys.end, key_lengths[b] - first_key);
     return keys;
   }
-  // Every query that sees a key of [first, last] by position and length lies in it.
+  // A range that holds every query that sees a key of [first, last] by position and length.
   __device__ Keys queries_by_position(int64_t b, int64_t first, int64_t last) const {
     Keys queries{0, Tq};
     if (window > 0) {
@@ -77,7 +77,7 @@ struct AttentionShape {
     return keys;
   }
 
-  // Of part = tanh(scale * product / softcap).
+  // The score of part = tanh(scale * product / softcap).
   __device__ Score capped(float part) const { return {softcap * part, fmaf(-part, part, 1.0f)}; }
   __device__ float alibi(int64_t h, int64_t i, int64_t j) const {
     const int64_t distance = i + ahead - j;
@@ -93,7 +93,7 @@ struct AttentionShape {
     if (bias != nullptr) s.value += bias_at(b, h, i, j);
     return s;
   }
-  // What dropout multiplies the probability with.
+  // The factor that dropout multiplies the probability with.
   __device__ float kept(int64_t b, int64_t h, int64_t i, int64_t j) const {
     if (dropout == 0.0f) return 1.0f;
     const auto element = static_cast<uint64_t>(((b * H + h) * Tq + i) * Tk + j);

@@ -11,8 +11,8 @@ namespace zinc::kernels::cuda {
 
 template <int kRowTiles>
 struct Softmax {
-  float max[kRowTiles][2];  // of the scores so far
-  float sum[kRowTiles][2];  // of this lane's columns
+  float max[kRowTiles][2];  // maximum of the scores so far
+  float sum[kRowTiles][2];  // sum over this lane's columns
 
   __device__ __forceinline__ Softmax() {
 #pragma unroll
@@ -21,7 +21,8 @@ struct Softmax {
       sum[r / 2][r % 2] = 0.0f;
     }
   }
-  // Scores become 2^(factor (score - maximum)); what the sums so far shrink by is left in `shrink`.
+  // Scores become 2^(factor (score - maximum)); `shrink` receives the factors by which the earlier
+  // sums shrink.
   template <int kKeys>
   __device__ __forceinline__ void weigh(Fragments<kRowTiles, kKeys>& scores, float factor,
                                         float (&shrink)[kRowTiles][2]) {
@@ -51,8 +52,8 @@ struct Softmax {
       }
     }
   }
-  // The factors that outputs wait for; writes lse of the warp's rows, from `first_row` on, where it
-  // is wanted: of (b, h).
+  // Gives the factors that finish the outputs, and writes lse of the warp's rows of (b, h), from
+  // `first_row` on, where lse is wanted.
   __device__ __forceinline__ void finish(float (&scale)[kRowTiles][2], float factor, float* lse,
                                          const AttentionShape& shape, int64_t b, int64_t h,
                                          int64_t first_row) const {

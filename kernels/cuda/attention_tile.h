@@ -1,5 +1,5 @@
-// kernels/cuda/attention_tile.h: what the attention kernels without tensor cores share: tiles of
-// rows in shared memory, in f32.
+// kernels/cuda/attention_tile.h: shared parts of the attention kernels without tensor cores: tiles
+// of rows in shared memory, in f32.
 //
 // A block of 128 threads holds a tile of 32 rows; thread t owns row t / 4 of it and of that row
 // every fourth element from t % 4 on, so that a row lies in one warp.
@@ -21,8 +21,8 @@ inline constexpr int kRowThreads = 4;
 inline constexpr int kAttentionThreads = kTileRows * kRowThreads;
 inline constexpr int kScoreStride = kTileRows + 1;
 
-// Rows [first, first + 32) of those of (b, h) into shared memory, `kStride` apart, zeros for those
-// outside [0, rows). All threads of the block; no barrier.
+// Copies rows [first, first + 32) of (b, h) into shared memory, `kStride` apart; rows outside [0,
+// rows) become zeros. All threads of the block call it; there is no barrier in it.
 template <class T, int kStride>
 __device__ __forceinline__ void load_tile(float* tile, const HeadRows<const T>& from, int64_t b,
                                           int64_t h, int64_t first, int64_t rows, int64_t D,
@@ -50,7 +50,7 @@ __device__ __forceinline__ float dot_rows(const float* x, const float* y) {
   return sum;
 }
 
-// Which of the rows of the tile that begins at `first` a row sees.
+// The rows of the tile that begins at `first` that a query sees, counted from `first`.
 __device__ __forceinline__ Keys keys_in_tile(const Keys& keys, int64_t first) {
   return {keys.begin > first ? keys.begin - first : 0,
           keys.end - first < kTileRows ? keys.end - first : int64_t{kTileRows}};

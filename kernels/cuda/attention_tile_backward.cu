@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kAttentionThreads) dkv_kernel(BackwardArgs<T> 
   float* dout_tile = q_tile + kTileRows * kStride;
   float* weights = dout_tile + kTileRows * kStride;
   float* dscores = weights + kTileRows * kScoreStride;
-  const int r = static_cast<int>(threadIdx.x) / kRowThreads;  // of the keys
+  const int r = static_cast<int>(threadIdx.x) / kRowThreads;  // row among the keys
   const int part = static_cast<int>(threadIdx.x) % kRowThreads;
   const int64_t b = blockIdx.z, g = blockIdx.y;
   const int64_t first_key = int64_t{blockIdx.x} * kTileRows;
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kAttentionThreads) dkv_kernel(BackwardArgs<T> 
         my_weights[c] = rounded<T>(pair.weight);
         my_dscores[c] = pair.dproduct;
       }
-      // Of the queries of all four threads.
+      // The queries of all four threads.
       unsigned all = 0;
 #pragma unroll
       for (int from = 0; from < kRowThreads; ++from) {

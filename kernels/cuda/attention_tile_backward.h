@@ -8,8 +8,8 @@ namespace zinc::kernels::cuda {
 
 inline constexpr int kTileThreadScores = kTileRows / kRowThreads;
 
-// Of one pair: the probability that met v, and the gradients of the score and of the scaled
-// product.
+// The values of one pair of query and key: the probability that met v, and the gradients of the
+// score and of the scaled product.
 struct Pair {
   float weight, dscore, dproduct;
 };

@@ -1,7 +1,7 @@
 // Flash attention in f32, forward (kernels/attention.h). A block takes 32 queries of one head and
 // walks over the keys they may see, 32 at a time, with a running maximum and sum per row (Dao et
 // al., algorithm 1). Sums in f32, in the order of the keys: bits depend on the shape and the values
-// alone; tiles that nobody sees change none. Bytes moved: q and out once, k and v once per 32
+// alone; tiles that no query sees change no bit. Bytes moved: q and out once, k and v once per 32
 // queries of a head.
 #include "kernels/cuda/attention_kernels.h"
 #include "kernels/cuda/attention_tile.h"
@@ -17,7 +17,7 @@ struct ForwardArgs {
   float* lse;
 };
 
-// What a thread knows of its row.
+// The state of a thread's row.
 struct RowState {
   int64_t b, h, i;
   Keys keys;
@@ -26,7 +26,7 @@ struct RowState {
 };
 
 // Weights of one tile of keys, exp(s - max), into `weights` (this thread's of its row), and the
-// factor by which what was summed before shrinks. `scores`: of the same keys, this thread's.
+// factor by which earlier sums shrink. `scores`: this thread's scores of the same keys.
 template <class T>
 __device__ __forceinline__ float weigh_tile(const AttentionShape& shape, RowState& row,
                                             int64_t first, const float (&scores)[kTileRows / 4],

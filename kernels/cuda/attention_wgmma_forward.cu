@@ -20,7 +20,7 @@ namespace {
 constexpr int kTeams = 2;      // warpgroups with queries
 constexpr int kTeamRows = 64;  // queries of one
 constexpr int kRows = kTeams * kTeamRows;
-constexpr int kKeys = 128;  // of a stage
+constexpr int kKeys = 128;  // keys of a stage
 constexpr int kStages = 2;
 constexpr int kThreads = (1 + kTeams) * kWarpgroup;
 // The copying warpgroup gives registers to the others: 24 + 2 * 240 of 3 * 168 for each lane.
@@ -38,8 +38,9 @@ struct WgmmaForwardArgs {
 
 struct Barriers {
   BulkBarrier queries;
-  BulkBarrier keys[kStages], values[kStages];            // have come
-  BulkBarrier keys_read[kStages], values_read[kStages];  // and are not needed any more
+  // The data of a stage has come; the data is not needed any more.
+  BulkBarrier keys[kStages], values[kStages];
+  BulkBarrier keys_read[kStages], values_read[kStages];
 };
 
 // Dynamic shared memory: tiles of 64 columns, as many as the head size has, side by side.
@@ -67,12 +68,12 @@ struct Walk {
 };
 
 __device__ __forceinline__ int stage_of(int tile) { return tile % kStages; }
-// Of the phase of a stage's barriers that belongs to the tile.
+// The parity of the phase that a stage's barriers have for the tile.
 __device__ __forceinline__ uint32_t parity_of(int tile) {
   return static_cast<uint32_t>(tile / kStages) & 1u;
 }
 
-// By one thread. Rows of keys from `first` on of (b, g) into a stage.
+// One thread copies the rows of keys of (b, head) from `first` on into a stage.
 template <class T, int kD>
 __device__ __forceinline__ void copy_tiles(T* to, const CUtensorMap& map, BulkBarrier& arrived,
                                            int tile_elements, int64_t first, int64_t head,
@@ -98,7 +99,7 @@ __device__ __forceinline__ void copy_all(const WgmmaForwardArgs<T>& args,
   for (int tile = 0; tile < walk.count; ++tile) {
     const int stage = stage_of(tile);
     const int64_t first = walk.first + int64_t{tile} * kKeys;
-    // A stage's first use waits for nobody: the phase before the first is over.
+    // A stage's first use waits for no reader: the phase before the first is over.
     wait(barriers.keys_read[stage], parity_of(tile) ^ 1u);
     arrive_expecting(barriers.keys[stage], M::kKeyBytes);
     copy_tiles<T, kD>(memory.keys(stage), args.k, barriers.keys[stage], M::kKeyTile, first, g, b);
@@ -202,8 +203,8 @@ __device__ __forceinline__ void attend(const WgmmaForwardArgs<T>& args, const Me
   }
   float scale[1][2];
   softmax.finish(scale, factor, args.lse, shape, b, h, first_row + warp_row);
-  // Nobody multiplies with the queries any more: before its last turn the whole team has waited for
-  // scores.
+  // No warp multiplies with the queries any more: before its last turn the whole team has waited
+  // for scores.
   store_rows<kD, kD, 1>(memory.queries(team) + warp_row * kD, out, scale, args.out, b, h,
                         first_row + warp_row, shape.Tq, shape.D, args.aligned);
 }

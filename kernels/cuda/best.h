@@ -1,4 +1,4 @@
-// kernels/cuda/best.h: the largest of values and the first place where it stands.
+// kernels/cuda/best.h: the largest of values and its index, the first where several are equal.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -11,7 +11,8 @@
 
 namespace zinc::kernels::cuda {
 
-// The first place of the maximum among values in order; NaN beats all.
+// The index of the maximum among values in order, the first where several are equal; a NaN is
+// larger than all.
 struct Best {
   float value = -INFINITY;
   int64_t place = -1;  // none yet

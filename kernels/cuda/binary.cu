@@ -35,7 +35,7 @@ struct GradientsOfB : PlainFunction {  // a, b, dy and, to accumulate, db -> db
   }
 };
 
-// What a b that is repeated as a row gets from [repetitions, elements of b], contiguous.
+// The terms of the gradient of a b that repeats as a row: [repetitions, elements of b], contiguous.
 template <class T>
 struct GradientTerm {
   static constexpr int kCount = kPack<T>;

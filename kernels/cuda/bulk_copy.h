@@ -1,9 +1,9 @@
-// kernels/cuda/bulk_copy.h: what compute capability 9.0 adds to shared memory: boxes of tensors
-// that a unit of its own copies (TMA), barriers that count arrivals and bytes (mbarrier), and
+// kernels/cuda/bulk_copy.h: the means of compute capability 9.0 to fill shared memory: boxes of
+// tensors that a hardware unit copies (TMA), barriers that count arrivals and bytes (mbarrier), and
 // barriers of a part of the block. PTX, or the emulator's.
 //
-// A box comes through the asynchronous proxy, which wgmma reads through, too. What threads write to
-// shared memory, that proxy sees after fence_async_proxy() and a barrier.
+// A box comes through the asynchronous proxy, which wgmma reads through, too. The proxy sees what
+// threads write to shared memory after fence_async_proxy() and a barrier.
 #pragma once
 
 #include <cuda.h>
@@ -29,13 +29,13 @@ __device__ __forceinline__ uint32_t shared_address(const void* shared) {
 inline uint32_t shared_address(const void* shared) { return emulator::shared_address(shared); }
 #endif
 
-// A barrier in shared memory. Its phase is over when `count` threads have arrived and all bytes
-// have come that arrivals said to expect; the next phase begins at once.
+// A barrier in shared memory. Its phase is over when `count` threads have arrived and all the bytes
+// have come that the arrivals announced; the next phase begins at once.
 struct BulkBarrier {
-  uint64_t state;  // the hardware's own
+  uint64_t state;  // in the hardware's format
 };
 
-// By one thread, before fence_barriers() and a barrier of the block.
+// One thread calls this, before fence_barriers() and a barrier of the block.
 __device__ __forceinline__ void init(BulkBarrier& barrier, uint32_t count) {
 #if defined(ZINC_CUDA_EMULATED)
   emulator::init_mbarrier(&barrier.state, count);
@@ -47,7 +47,7 @@ __device__ __forceinline__ void init(BulkBarrier& barrier, uint32_t count) {
 #endif
 }
 
-// By the thread that has initialised them: copies may name the barriers.
+// The thread that initialised the barriers calls this; from then on copies may name them.
 __device__ __forceinline__ void fence_barriers() {
 #if defined(ZINC_CUDA_EMULATED)
   emulator::fence_mbarrier_init();
@@ -65,7 +65,7 @@ __device__ __forceinline__ void arrive(BulkBarrier& barrier) {
 #endif
 }
 
-// The same, and the phase waits for so many bytes.
+// Arrives, and adds `bytes` to the bytes that the phase waits for.
 __device__ __forceinline__ void arrive_expecting(BulkBarrier& barrier, uint32_t bytes) {
 #if defined(ZINC_CUDA_EMULATED)
   emulator::arrive_mbarrier_expecting(&barrier.state, bytes);
@@ -77,7 +77,8 @@ __device__ __forceinline__ void arrive_expecting(BulkBarrier& barrier, uint32_t 
 #endif
 }
 
-// Until the phase of this parity is over; phases count from 0. Nobody may be two phases behind.
+// Waits until the phase of this parity is over; phases count from 0. No waiting thread may be two
+// phases behind.
 __device__ __forceinline__ void wait(BulkBarrier& barrier, uint32_t parity) {
 #if defined(ZINC_CUDA_EMULATED)
   emulator::wait_mbarrier(&barrier.state, parity);
@@ -96,9 +97,9 @@ __device__ __forceinline__ void wait(BulkBarrier& barrier, uint32_t parity) {
 #endif
 }
 
-// By one thread: the box of a map of rank 4 whose first element is (c0, c1, c2, c3), to shared
-// memory, aligned to 128 bytes (1024 where the map swizzles). Zeros for elements outside the
-// tensor. `barrier` gets the bytes of the whole box.
+// One thread copies the box of a map of rank 4 whose first element is (c0, c1, c2, c3) to shared
+// memory, aligned to 128 bytes (1024 where the map swizzles). Elements outside the tensor become
+// zeros. `barrier` counts the bytes of the whole box.
 __device__ __forceinline__ void copy_box(void* shared_destination, const CUtensorMap& map,
                                          BulkBarrier& barrier, int32_t c0, int32_t c1, int32_t c2,
                                          int32_t c3) {
@@ -121,8 +122,8 @@ __device__ __forceinline__ void fence_async_proxy() {
 #endif
 }
 
-// Barrier `number`, 1 to 15, of so many threads, whole warps: those that wait and those that only
-// arrive.
+// Waits at barrier `number`, 1 to 15, of so many threads in whole warps: those that wait here and
+// those that only arrive.
 __device__ __forceinline__ void sync_threads(int number, int threads) {
 #if defined(ZINC_CUDA_EMULATED)
   emulator::sync_named_barrier(number, threads);

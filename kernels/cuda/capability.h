@@ -1,4 +1,4 @@
-// kernels/cuda/capability.h: what the calling thread's GPU can do.
+// kernels/cuda/capability.h: the capabilities of the calling thread's GPU.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,7 +15,7 @@ inline int compute_capability() {
   return is_known ? 10 * major + minor : 0;
 }
 
-// Of the current device; 1 where it does not say.
+// Multiprocessors of the current device; 1 where the driver does not say.
 inline int multiprocessors() {
   int device = 0, count = 0;
   const bool is_known =

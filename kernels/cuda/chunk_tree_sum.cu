@@ -11,7 +11,7 @@ namespace zinc::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 512;
-constexpr size_t kMaxTrees = 128;  // of a launch
+constexpr size_t kMaxTrees = 128;  // trees of a launch
 
 struct Trees {
   ChunkSubtree at[kMaxTrees];

@@ -23,7 +23,7 @@ struct RowsArgs {
   double scale;
   double smoothing;
   double all_classes;
-  float off_label, off_elsewhere;  // of probabilities
+  float off_label, off_elsewhere;  // subtracted from probabilities
   int64_t rows, classes;
   int64_t first_class;
   bool is_slice;
@@ -86,7 +86,7 @@ __device__ __forceinline__ void store_constant(const RowsArgs<T, U>& args, int64
   }
 }
 
-// To all threads of the row's group, after all of them have read it.
+// Returns the sum to all threads of the row's group, once all of them have read the row.
 template <class T>
 __device__ __forceinline__ float sum_of_row(const T* x, int64_t classes) {
   float mine = 0.0f;
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kMaxBlockThreads) rows_kernel(RowsArgs<T, U> a
     float lse = 0.0f;
     if (args.lse != nullptr) {
       lse = args.lse[r];
-      // Nobody writes the row before all have read the label's logit.
+      // No thread writes the row before all have read the label's logit.
       if (blockDim.x == kWarp) {
         __syncwarp();
       } else {

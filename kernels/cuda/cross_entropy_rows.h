@@ -10,7 +10,8 @@ namespace zinc::kernels::cuda {
 void cross_entropy_rows(const char* op, const cpu::CrossEntropyRows& args, StreamRef stream);
 void sum_row_losses(const double* row_loss, int64_t rows, const View& loss, StreamRef stream);
 
-// As those of kernels/cpu/linear_cross_entropy.h; columns in the order of Note [Order of sums].
+// The same as the functions of kernels/cpu/linear_cross_entropy.h; columns are summed in the order
+// of Note [Order of sums].
 void sum_columns(const char* op, const ConstView& x, const View& sum, bool accumulate,
                  StreamRef stream);
 void round_sum(const char* op, const ConstView& sum, const View& target, bool accumulate,

@@ -29,7 +29,7 @@ struct CudnnFunctions {
   decltype(&cudnnBackendFinalize) finalize = nullptr;
   decltype(&cudnnBackendExecute) execute = nullptr;
 
-  // What is missing; "" where nothing is.
+  // Loads the library. Returns what is missing, "" where nothing is.
   std::string load() {
     SharedLibrary library({.file = "libcudnn.so.9",
                            .what = "cuDNN 9",
@@ -51,7 +51,7 @@ struct CudnnFunctions {
     return library.missing();
   }
 
-  // With the library's own words.
+  // An error message with the library's own words.
   std::string words_of(cudnnStatus_t status, const char* what) const {
     std::array<char, 512> words{};
     last_error(words.data(), words.size());

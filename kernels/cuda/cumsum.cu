@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kMapThreads)
         carried += warps[w];
       }
       __syncthreads();  // before the next tile's are written
-      // What the lanes before have; their sum alone is not kept.
+      // The sum of the lanes before; the sum over all lanes is not kept.
       const float of_lanes = __shfl_up_sync(kFullWarp, through, 1u);
       if (lane > 0) before += of_lanes;
 #pragma unroll

@@ -26,7 +26,7 @@ struct ElementSpace {
   int outer = 0;  // dimensions of the rows, innermost first
   int64_t extent[kMaxRank] = {};
   int64_t stride[kMaxRank][N] = {};
-  int64_t step[N] = {};  // from one element of a row to the next: 1, or 0 where one is repeated
+  int64_t step[N] = {};  // from one element of a row to the next: 1, or 0 where an element repeats
   bool aligned = true;
 };
 
@@ -119,7 +119,7 @@ __device__ __forceinline__ void store_floats(T* to, int64_t first, int64_t n, Al
   }
 }
 
-// The same by rounded_pack().
+// store_floats(), with the conversion of rounded_pack() where the values fit into one pack.
 template <int kCount, class T, class Aligned>
 __device__ __forceinline__ void store_rounded(T* to, int64_t first, int64_t n, Aligned aligned,
                                               const float (&values)[kCount]) {
@@ -130,8 +130,8 @@ __device__ __forceinline__ void store_rounded(T* to, int64_t first, int64_t n, A
   }
 }
 
-// Of run `item`, where every row has `per_row` runs: where its row begins in each view; returns the
-// number of the run in its row.
+// Finds the row of run `item`, where every row has `per_row` runs: writes the row's first element
+// in each view to `offset` and returns the number of the run in its row.
 template <int N>
 __device__ __forceinline__ int64_t locate(const ElementSpace<N>& space, int64_t item,
                                           int64_t per_row, int64_t (&offset)[N]) {
@@ -146,7 +146,7 @@ __device__ __forceinline__ int64_t locate(const ElementSpace<N>& space, int64_t 
   return run;
 }
 
-// The same of a row that is one element, where `step` is 0.
+// load_floats(), or one element for all where `step` is 0.
 template <int kCount, class T, class Aligned, class V>
 __device__ __forceinline__ void load_or_repeat(const T* from, int64_t step, int64_t first,
                                                int64_t n, Aligned aligned, V (&out)[kCount]) {
@@ -169,9 +169,9 @@ struct Outputs {
   Out* at[kOuts];
 };
 
-// WholePacks: of a single row, without repetition. `function(in, out)` is called per element with
-// Element in[sizeof...(In)] and Element out[kOuts]; views 0 to kOuts - 1 of the space are the
-// outputs, the inputs follow.
+// With WholePacks the views are a single row, without repetition. `function(in, out)` is called per
+// element with Element in[sizeof...(In)] and Element out[kOuts]; views 0 to kOuts - 1 of the space
+// are the outputs, the inputs follow.
 template <int kCount, class Aligned, class Function, class Out, int kOuts, class... In>
 __global__ void __launch_bounds__(kMapThreads)
     map_kernel(ElementSpace<kOuts + static_cast<int>(sizeof...(In))> space, Aligned aligned,
@@ -223,7 +223,7 @@ struct PlainFunction {
   static constexpr bool kPromisesBits = true;
   __device__ __forceinline__ void begin() {}
 };
-// Of a step of training: compiled for whole packs besides.
+// A function that training uses at every step: it is also compiled for whole packs.
 struct HotFunction : PlainFunction {
   static constexpr bool kHot = true;
 };
@@ -240,7 +240,8 @@ template <class Out, class... In, class Function, size_t kOuts, size_t kIns>
 void launch_map(Function function, const std::array<View, kOuts>& outs,
                 const std::array<ConstView, kIns>& ins, StreamRef stream) {
   static_assert(sizeof...(In) == kIns);
-  // Of the widest type: neighbouring threads then read and write neighbouring bytes of every array.
+  // A pack of the widest type: neighbouring threads then read and write neighbouring bytes of every
+  // array.
   constexpr int kCount = std::min({kPack<Out>, kPack<In>...});
   std::array<ConstView, kOuts + kIns> views;
   std::copy(outs.begin(), outs.end(), views.begin());

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kMapThreads)
   }
 }
 
-constexpr size_t kMaxPieces = 128;  // of a launch
+constexpr size_t kMaxPieces = 128;  // pieces of a launch
 
 struct Pieces {
   TensorSlice::Piece at[kMaxPieces];

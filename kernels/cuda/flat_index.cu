@@ -14,7 +14,7 @@ struct Places {
   Indices index;
   TableRows rows;
   int64_t extent;
-  int64_t count;  // of indices: all elements, or those of one `row`
+  int64_t count;  // indices: all elements, or those of one `row`
   int64_t row;    // elements of one outer index
   int64_t inner;
   int64_t numel;

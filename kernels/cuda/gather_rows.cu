@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kMapThreads) copy_rows_kernel(RowCopies<Bits> 
   }
 }
 
-// Elements between the rows; a view with one row has no stride of its own.
+// Elements between the rows. The stride of a view with one row says nothing.
 int64_t stride_of_rows(const ConstView& view) {
   return view.dim(0) <= 1 ? view.dim(1) : view.stride(0);
 }

@@ -36,7 +36,7 @@ LibraryAnswer run_by_library(const MatrixProduct& p, int proposal, std::byte* wo
     if (answer.done) run_epilogue(p, sum, 1, stream);
     return answer;
   }
-  MatrixProduct follows = p;  // what the epilogue takes
+  MatrixProduct follows = p;  // the problem of the epilogue
   if (needs_own_place(p)) {
     follows.pre = workspace + kLibraryWorkspaceBytes;
     follows.pre_stride = p.n;

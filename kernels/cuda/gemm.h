@@ -1,5 +1,5 @@
-// kernels/cuda/gemm.h: matrix products on a GPU, once checked: who kernels/gemm_choice.h says, and
-// a kernel of our own for what the library does not take.
+// kernels/cuda/gemm.h: matrix products on a GPU, once checked: by the kernel that
+// kernels/gemm_choice.h names, or by our own where the library does not take the product.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +14,12 @@ namespace zinc::kernels::cuda {
 // it, the emulator's and a meta device's too, so that a plan does not depend on the build.
 inline constexpr int64_t kLibraryWorkspaceBytes = int64_t{32} << 20;
 
-// Where the product is summed before the epilogue: the library adds a bias of the dtype of c only.
+// Whether the product is summed in f32 ahead of the epilogue: the library adds only a bias of the
+// dtype of c.
 inline bool needs_f32_product(const MatrixProduct& p) {
   return p.bias != nullptr && p.bias_dtype != p.c_dtype;
 }
-// Where the library writes z beside c: the epilogue reads x there.
+// Whether the library writes z beside c, because the epilogue reads x there.
 inline bool needs_own_place(const MatrixProduct& p) { return p.x != nullptr && p.x == p.c; }
 inline int64_t workspace_bytes(const MatrixProduct& p) {
   const DType place = needs_f32_product(p) ? DType::f32 : p.c_dtype;
@@ -27,8 +28,8 @@ inline int64_t workspace_bytes(const MatrixProduct& p) {
 }
 
 // All extents > 0 but k; f32, bf16 and f16, or codes. `workspace` holds workspace_bytes(p), aligned
-// to 256. Queues the work. What the library does not take is one of the context's DeviceNotes.
-// Whether sums over k were made, too.
+// to 256. Queues the work. A product that the library does not take becomes one of the context's
+// DeviceNotes. Returns whether the sums over k were made, too.
 bool run_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream);
 
 // gemm_kernel.cu: every product, one pass over c. Sums in the order of k.
@@ -36,8 +37,8 @@ void run_own_product(const MatrixProduct& p, StreamRef stream);
 // The epilogue of `product` ([parts, M, N] f32, whose sum is alpha op(A) op(B)), or, where that is
 // null, the activation of what c or pre_activation holds.
 void run_epilogue(const MatrixProduct& p, const float* product, int parts, StreamRef stream);
-// gemm_wgmma.cu: what choose_gemm() gives to it. False: the GPU is none of compute capability 9.0,
-// and nothing was done. As run_product() else.
+// gemm_wgmma.cu: products that choose_gemm() gives to wgmma. False: the GPU is not of compute
+// capability 9.0, and nothing was done. Otherwise as run_product().
 bool run_wgmma_product(const MatrixProduct& p, std::byte* workspace, StreamRef stream);
 
 // The library's part of a product.
@@ -46,7 +47,7 @@ struct LibraryProduct {
   void* d = nullptr;  // receives z
   int64_t d_stride = 0;
   std::byte* workspace = nullptr;  // kLibraryWorkspaceBytes
-  int proposal = 0;                // which of the heuristic's, the best first
+  int proposal = 0;                // index into the heuristic's proposals, the best first
 };
 struct LibraryAnswer {
   bool done = false;              // the work is queued; else nothing was done

@@ -48,7 +48,7 @@ using Key = std::tuple<int64_t, int64_t, int64_t, DType, DType, Fp8, Fp8, bool, 
 
 struct Choice {
   std::unique_ptr<cublasLtMatmulAlgo_t> algorithm;
-  const char* why_not = nullptr;  // where there is none
+  const char* why_not = nullptr;  // the reason where there is no algorithm
 };
 
 // The context's handle and choices.
@@ -121,7 +121,7 @@ Layout layout_of(cudaDataType_t type, int64_t rows, int64_t cols, int64_t stride
 // The batch as `outer` calls of `inner` products that lie a constant stride apart.
 struct Batches {
   int64_t outer = 1, inner = 1;
-  int64_t a_step = 0, b_step = 0, c_step = 0;  // of inner
+  int64_t a_step = 0, b_step = 0, c_step = 0;  // steps of the inner dimension
 };
 
 Batches batches_of(const MatrixProduct& p) {
@@ -230,8 +230,8 @@ const void* moved(const void* from, int64_t elements, DType dtype) {
   return static_cast<const std::byte*>(from) + elements * size_of(dtype);
 }
 
-// Of a, b, c and d in every call: the outer batches begin at other addresses than the first. The
-// library has no attribute for that of a bias, which it reads as it writes d.
+// The alignment that a, b, c and d have in every call: outer batches begin at other addresses than
+// the first. The library has no such attribute for a bias, which it reads as it writes d.
 using Alignment = std::array<uint32_t, 4>;
 Alignment alignment_of_all(const LibraryProduct& product, const Batches& batches) {
   const MatrixProduct& p = product.p;

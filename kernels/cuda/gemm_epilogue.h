@@ -1,4 +1,4 @@
-// kernels/cuda/gemm_epilogue.h: what becomes of a sum of products, an element or a pack of a row at
+// kernels/cuda/gemm_epilogue.h: the epilogue of a sum of products, an element or a pack of a row at
 // a time: Note [Rounding of the pre-activation] in kernels/gemm.h.
 #pragma once
 
@@ -38,7 +38,7 @@ __device__ __forceinline__ float derivative_of(Activation kind, float x) {
   return 1.0f;
 }
 
-// Of z, rounded. `x`: of activation_input.
+// The activation of z, rounded; with activation_input, z times the derivative at `x`.
 template <class TC>
 __device__ __forceinline__ float activated(const MatrixProduct& p, TC z, float x) {
   const auto value = static_cast<float>(z);
@@ -74,7 +74,7 @@ __device__ __forceinline__ Pack<TC, kCount> rounded_sum(const MatrixProduct& p,
   return z;
 }
 
-// The gradients of activation(x) * u, by the operations of swiglu_backward().
+// The gradients of activation(x) * u, computed as swiglu_backward() computes them.
 template <class TC>
 __device__ __forceinline__ float of_input(const MatrixProduct& p, float z, float x, float u) {
   return z * u * derivative_of<TC>(p.activation, x);
@@ -84,7 +84,7 @@ __device__ __forceinline__ float of_factor(const MatrixProduct& p, float z, floa
   return z * value_of<TC>(p.activation, x);
 }
 
-// Stores what becomes of z.
+// Stores C, and the gradient of u where there is a factor, from z.
 template <class TC, int kCount, class Aligned>
 __device__ __forceinline__ void activate(const MatrixProduct& p, const Pack<TC, kCount>& z,
                                          int64_t i, int64_t first, Aligned aligned) {
@@ -111,7 +111,7 @@ __device__ __forceinline__ void activate(const MatrixProduct& p, const Pack<TC, 
   store_rounded(static_cast<TC*>(p.c) + i * p.ldc, first, p.n, aligned, values);
 }
 
-// Sum i over k.
+// Stores, or adds, sum i over k.
 template <class T>
 __device__ __forceinline__ void store_sum(const MatrixProduct& p, int64_t i, float sum) {
   if (p.sums_dtype == DType::f32) {

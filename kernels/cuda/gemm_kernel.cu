@@ -2,8 +2,8 @@
 // 64 threads computes a tile of 64 x 64 from slices of 32 of k in shared memory, each thread 8 x 8
 // of it; every element is the sum over k in order, so that bits depend on the values alone. Codes
 // of 8 bits are decoded as they are read. Bytes moved: a read once per 64 columns, b once per 64
-// rows; c once. What an epilogue does to the result of cuBLASLt is a pass of its own, 16 bytes at a
-// time: what it reads and writes once.
+// rows; c once. The epilogue of a cuBLASLt result is a pass of its own, 16 bytes at a time; it
+// reads and writes each byte once.
 #include <type_traits>
 
 #include "core/error.h"
@@ -16,11 +16,11 @@ namespace zinc::kernels::cuda {
 namespace {
 
 constexpr int kTile = 64;   // rows and columns of a block
-constexpr int kSlice = 32;  // of k
+constexpr int kSlice = 32;  // elements of k
 constexpr int kEach = 8;    // rows and columns of a thread
 constexpr int kSide = kTile / kEach;
 constexpr int kThreads = kSide * kSide;
-constexpr int64_t kMaxBatches = 65535;  // of one launch; a block goes on with more
+constexpr int64_t kMaxBatches = 65535;  // batches of one launch; a block loops over more
 
 // Element (i, j) of a product whose alpha op(A) op(B) is `sum`.
 template <class T, class TC>

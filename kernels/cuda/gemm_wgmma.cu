@@ -1,11 +1,12 @@
-// Matrix products for compute capability 9.0, bf16 and f16, with what follows them in the same pass
-// (kernels/gemm.h; choose_gemm() says where it runs). A block takes tiles of 128 x 128 one after
+// Matrix products for compute capability 9.0, bf16 and f16, with the epilogue in the same pass
+// (kernels/gemm.h; choose_gemm() decides where it runs). A block takes tiles of 128 x 128 one after
 // the other. One thread of the first warpgroup lets TMA bring 128 rows of both operands, 64 deep,
 // into five stages; two warpgroups take turns: while one multiplies (wgmma), the other finishes its
 // tile. Every element is the sum over k in order, in f32, in parts where Note [Split sums] cuts it.
-// Where an operand is added up over k, the tiles of the first row, or column, do that on the way.
-// Bytes moved: a once per 128 columns and b once per 128 rows, of which L2 holds what eight rows of
-// tiles share; what the epilogue reads and writes once; 8 bytes for each element of a part.
+// If an operand is summed over k, too, the tiles of the first row, or column, compute these sums on
+// the way. Bytes moved: a once per 128 columns and b once per 128 rows, of which L2 holds what
+// eight rows of tiles share; what the epilogue reads and writes once; 8 bytes for each element of a
+// part.
 #include "core/context.h"
 #include "kernels/cuda/capability.h"
 #include "kernels/cuda/gemm.h"
@@ -28,10 +29,10 @@ constexpr int kThreads = (1 + kTeams) * kWarpgroup;
 // The copying warpgroup gives registers to the others: 24 + 2 * 240 of 3 * 168 for each lane.
 constexpr int kCopyRegisters = 24, kTeamRegisters = 240;
 constexpr int kFirstTurn = 1;            // the named barrier of the first team's turn
-constexpr int kFirstSums = 3;            // and that of its warps, when they exchange sums over k
+constexpr int kFirstSums = 3;            // the first team's barrier for sums over k
 constexpr int kHalf = 64;                // rows that one instruction multiplies
 constexpr int64_t kGroup = 8;            // rows of tiles that blocks take side by side
-constexpr int kWarpRows = 16;            // of an instruction's sums, in one warp
+constexpr int kWarpRows = 16;            // rows of an instruction's sums in one warp
 constexpr int kStaged = 64;              // columns that a warp finishes at a time
 constexpr int kStagedRow = kStaged + 8;  // floats: rows begin in other banks
 constexpr int kEach = 8;                 // columns of a thread then
@@ -91,10 +92,11 @@ __device__ __forceinline__ Item item_at(const GemmWork& work, int64_t index) {
 }
 
 __device__ __forceinline__ int stage_of(uint32_t step) { return static_cast<int>(step % kStages); }
-// Of the phase of a stage's barriers that belongs to the step.
+// The parity of the phase that a stage's barriers have for the step.
 __device__ __forceinline__ uint32_t parity_of(uint32_t step) { return step / kStages & 1u; }
 
-// By one thread. 128 rows of an operand, from `row` on, and 64 of k; kByRows: stored as k by rows.
+// One thread copies 128 rows of an operand, from `row` on, and 64 elements of k; kByRows: stored as
+// k by rows.
 template <class T, bool kByRows>
 __device__ __forceinline__ void copy_operand(T* to, const CUtensorMap& map, BulkBarrier& filled,
                                              int64_t row, int64_t k) {
@@ -119,7 +121,7 @@ __device__ __forceinline__ void copy_all(const GemmArgs<T>& args, const Memory<T
     for (int s = 0; s < item.steps; ++s, ++step) {
       const int stage = stage_of(step);
       const int64_t k = int64_t{item.first + s} * kDeep;
-      // A stage's first use waits for nobody: the phase before the first is over.
+      // A stage's first use waits for no reader: the phase before the first is over.
       wait(barriers.read[stage], parity_of(step) ^ 1u);
       arrive_expecting(barriers.filled[stage], Memory<T>::kStageBytes);
       copy_operand<T, kAByRows>(memory.a(stage), args.a, barriers.filled[stage], item.row, k);
@@ -128,7 +130,7 @@ __device__ __forceinline__ void copy_all(const GemmArgs<T>& args, const Memory<T
   }
 }
 
-using Sums = float[2][kTile / 8][4];  // of the tile's halves, as Fragments
+using Sums = float[2][kTile / 8][4];  // sums of the tile's halves, laid out as Fragments
 
 // sums (+)= a stage's operands. Columns of b, and rows of a that are stored by k, lie in two tiles.
 template <class T, bool kAByRows, bool kBByRows>
@@ -168,7 +170,7 @@ __device__ __forceinline__ void add_columns(ColumnSums& sums, const T* operand) 
   }
 }
 
-// Whether the item is the one of its columns, or rows, that adds them up.
+// Whether the item's tile also computes the sums of its columns or rows over k.
 __device__ __forceinline__ bool makes_sums(const MatrixProduct& p, const Item& item) {
   return p.sums != nullptr && (p.sums_are_of_a ? item.column : item.row) == 0;
 }
@@ -252,7 +254,8 @@ __device__ __forceinline__ void stage_sums(float* to, const Sums& sums, int lane
   if (quarter == 3) stage_sums<3>(to, sums, lane);
 }
 
-// By a warp. Through shared memory, so that a thread has columns side by side.
+// A warp finishes the tile. It goes through shared memory, so that a thread has columns side by
+// side.
 template <class T, class TC>
 __device__ __forceinline__ void finish_tile(const GemmArgs<T>& args, const Item& item,
                                             const Sums& sums, float* staged) {

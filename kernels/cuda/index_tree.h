@@ -1,6 +1,6 @@
 // kernels/cuda/index_tree.h: folds of a binary tree of indices, as Note [Order of sums] of
 // kernels/reduce.h and Note [Chunk tree] of kernels/chunk_tree_sum.h prescribe: for width 1, 2, 4,
-// ... the node at index i takes that at i + width; an absent leaf is skipped.
+// ... the node at index i adds the node at i + width; an absent leaf is skipped.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -45,7 +45,7 @@ class TableRows {
   TableRows(int64_t rows, const char* op, const char* name, StreamRef stream)
       : rows_(rows), op_(op), name_(name), fault_(index_fault_of(stream)) {}
 
-  // Whether `index`, element `place` of the indices, is a row; records it where it is not.
+  // Whether `index`, element `place` of the indices, names a row; records an index that does not.
   __device__ __forceinline__ bool has(int64_t index, int64_t place) const {
     if (index >= 0 && index < rows_) return true;
     record(index, place);

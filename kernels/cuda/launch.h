@@ -69,7 +69,7 @@ inline cudaError_t make_room_in_shared_memory(const void* kernel, size_t shared_
 
 // Queues `kernel` on `stream`; the arguments are converted to its parameters now. Asynchronous.
 // `shared_bytes` is the dynamic shared memory of a block. Throws CudaError where CUDA refuses the
-// launch. On the emulator what a kernel does wrong is an emulator::Fault when the stream runs it.
+// launch. On the emulator an error of a kernel is an emulator::Fault when the stream runs it.
 template <class... Parameters, class... Args>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
             StreamRef stream, Args&&... args) {

@@ -1,4 +1,4 @@
-// What the fused head does between its products, beside the rows of cross_entropy.cu.
+// The kernels of the fused head between its products, beside the rows of cross_entropy.cu.
 #include "kernels/cuda/cross_entropy_rows.h"
 #include "kernels/cuda/sums.h"
 

@@ -23,7 +23,7 @@ struct NormBackwardArgs {
   Aligned aligned;
 };
 
-// Per row: what turns x into h, and the row's two means.
+// Per row: the statistics that turn x into h, and the row's two means.
 struct NormRow {
   float mean = 0.0f, rstd = 0.0f;
   float of_g = 0.0f;   // sum_c(g) / C, LayerNorm only
@@ -127,7 +127,7 @@ __device__ __forceinline__ void store_partials(float* out, int64_t p, int64_t co
   }
 }
 
-// Three packs a thread and more are those of rows of one warp. Two blocks share the registers of a
+// Only rows of one warp have three packs a thread or more. Two blocks share the registers of a
 // multiprocessor where that spills next to nothing.
 template <int kPacks>
 inline constexpr int kBackwardThreads = kPacks <= 2 ? kMaxBlockThreads : kMaxBlockThreads / 2;

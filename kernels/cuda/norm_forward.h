@@ -24,7 +24,7 @@ struct NormForwardArgs {
   Aligned aligned;
 };
 
-// Pack p of what is normalised in row r, when it is read for the first time.
+// Pack p of row r of the tensor that is normalised, at its first reading.
 template <class T, class Aligned>
 __device__ __forceinline__ Pack<T> first_load(const NormForwardArgs<T, Aligned>& args, int64_t r,
                                               int64_t p) {
@@ -40,7 +40,7 @@ __device__ __forceinline__ Pack<T> first_load(const NormForwardArgs<T, Aligned>&
   store_pack(args.sum[r], p, args.cols, args.aligned, rounded);
   return rounded;
 }
-// Again, by the same thread.
+// The same pack at a later reading, by the same thread.
 template <class T, class Aligned>
 __device__ __forceinline__ Pack<T> load_again(const NormForwardArgs<T, Aligned>& args, int64_t r,
                                               int64_t p) {
@@ -56,7 +56,7 @@ __device__ __forceinline__ float sum_of(const Pack<T>& pack) {
   for (int i = 0; i < kPack<T>; ++i) sum += static_cast<float>(pack.at[i]);
   return sum;
 }
-// Of the differences to the mean; elements beyond the row do not count.
+// The sum of squared differences to the mean; elements beyond the row do not count.
 template <class T, class Aligned>
 __device__ __forceinline__ float squares_about(const Pack<T>& pack, int64_t p, int64_t cols,
                                                float mean, Aligned) {

@@ -30,8 +30,8 @@ struct Rows {
 
 inline constexpr int kWarpRowsPerBlock = 8;
 inline constexpr int kMaxBlockThreads = 512;
-inline constexpr int64_t kMaxRowBlocks =
-    132 * 32;  // as many as a GPU holds of the smallest; each goes on with more rows
+// Blocks that a GPU holds of the smallest kind; each loops over more rows.
+inline constexpr int64_t kMaxRowBlocks = 132 * 32;
 
 template <class T>
 Rows<const T> rows_of(const ConstView& view) {
@@ -56,7 +56,7 @@ struct RowShape {
   int64_t rows_at_a_time = 1;
 };
 
-// `most_packs`, 2 to 4: that a thread may hold.
+// `most_packs`, 2 to 4: the most packs that a thread may hold.
 inline RowShape row_shape(int64_t cols, int pack, int most_packs) {
   const int64_t packs = packs_of(cols, pack);
   const auto held = [most_packs](int64_t per_thread) {
@@ -91,15 +91,15 @@ void dispatch_packs(int packs_per_thread, Body&& body) {
   return body.template operator()<0>();
 }
 
-// Over the threads of a row's group; all of them get it.
+// Folds a value over the threads of a row's group; all of them get the result.
 template <class Fold>
 __device__ __forceinline__ float row_reduce(float value, float neutral, Fold fold) {
   return blockDim.x == kWarp ? warp_reduce(value, fold) : block_reduce(value, neutral, fold);
 }
 __device__ __forceinline__ float row_sum(float value) { return row_reduce(value, 0.0f, Add{}); }
 
-// The same of several sums, for groups of which a block has blockDim.y. All threads of the block
-// call it, with `turn` 0 and 1 in turn: a thread that is late still reads what the other turn left.
+// The same for several sums, in blocks of blockDim.y groups. All threads of the block call it, with
+// `turn` 0 and 1 in turn, since a late thread still reads the partial sums of the turn before.
 template <int kCount>
 __device__ __forceinline__ void row_sums(float (&values)[kCount], int turn) {
 #pragma unroll

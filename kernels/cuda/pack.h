@@ -19,14 +19,14 @@ namespace zinc::kernels::cuda {
 template <class T>
 inline constexpr int kPack = 16 / static_cast<int>(sizeof(T));
 
-// A part of a pack is for kernels that handle as many elements of a wider type beside it.
+// A shorter pack is for kernels that handle as many elements of a wider type beside it.
 template <class T, int kCount = kPack<T>>
 struct alignas(sizeof(T) * kCount) Pack {
   T at[kCount];
 };
 
-// In the place of the bool `aligned`: known when the kernel is compiled, and no pack is cut off.
-// The code for tails takes three times the registers.
+// Takes the place of the bool `aligned`: memory is known to be aligned at compile time, and no pack
+// is cut off. The code for tails takes three times the registers.
 struct WholePacks {
   ZINC_HOST_DEVICE constexpr operator bool() const { return true; }
 };
@@ -94,7 +94,7 @@ __device__ __forceinline__ void store_part(T* to, int64_t first, int64_t n, Alig
   }
 }
 
-// Pack `index` of them.
+// Pack `index` of the n elements.
 template <class T, class Aligned>
 __device__ __forceinline__ Pack<T> load_pack(const T* from, int64_t index, int64_t n,
                                              Aligned aligned) {

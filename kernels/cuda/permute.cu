@@ -23,7 +23,7 @@ struct TileSpace {
   int64_t extent[kMaxRank] = {};
   int64_t from[kMaxRank] = {};
   int64_t to[kMaxRank] = {};
-  int64_t count = 1;  // of matrices
+  int64_t count = 1;  // number of matrices
 };
 
 template <class Bits>

@@ -9,7 +9,7 @@
 namespace zinc::kernels::cuda {
 namespace {
 
-// As the sums see it: `all` is one row.
+// The array as the sums see it: `all` is one row.
 struct Matrix {
   int64_t rows, cols, stride;
 };

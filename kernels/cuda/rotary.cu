@@ -12,7 +12,7 @@ namespace {
 template <class T>
 struct RotaryArgs {
   T* x;
-  int64_t stride[3];  // of B, T and the heads
+  int64_t stride[3];  // strides of B, T and the heads
   int64_t length, heads, tokens;
   const float *cos, *sin;
   int64_t pairs, start;

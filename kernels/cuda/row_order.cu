@@ -75,11 +75,11 @@ __global__ void __launch_bounds__(kTile)
   to[pair + (i - run) + (find_key(from, begin, end, key) - begin)] = key;
 }
 
-// Sorted keys and what is added by them.
+// Sorted keys, and the rows that are added by them.
 template <class T, class Target>
 struct Runs {
   static constexpr int kCount = kPack < T >> kPack<Target> ? kPack<T> : kPack<Target>;
-  static constexpr int64_t kColumns = int64_t{kWarp} * kCount;  // of a warp
+  static constexpr int64_t kColumns = int64_t{kWarp} * kCount;  // columns of a warp
 
   const uint64_t* keys;
   int64_t n;
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(kRunThreads) add_long_runs_kernel(Runs<T, Targ
   const int tid = static_cast<int>(threadIdx.x);
   const int64_t first_column = int64_t{blockIdx.y} * kColumns;
   const int64_t first = first_column + tid % kWarp * kCount;
-  float total = 0.0f;  // of column first_column + tid
+  float total = 0.0f;  // sum of column first_column + tid
   for (int64_t round = begin; round < end; round += kRunWarps * kRowsOfASum) {
     const int64_t mine = round + tid / kWarp * kRowsOfASum;
     if (mine < end && first < runs.cols) {

@@ -42,8 +42,8 @@ __device__ __forceinline__ void add_exps(ExpSum& to, const float (&values)[kPack
   for (int i = 0; i < kPack<T>; ++i) to.sum += exp_of<T>(values[i] - shift);
 }
 
-// Of the whole row, to all threads of its group. Each thread keeps a sum of its own and scales it
-// when its maximum rises.
+// The sum of the whole row, which all threads of its group get. Each thread keeps a sum of its own
+// and scales it when its maximum rises.
 template <class T>
 __device__ __forceinline__ ExpSum exp_sum_of_row(const T* x, int64_t cols, bool aligned) {
   constexpr int kCount = kPack<T>;

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads) verdict_kernel(Operands at) {
   nonfinite[index] = bad;
   targets[index] = own;
   bad_losses[index] = bad_loss;
-  __syncthreads();  // also the leaves, which other threads of the block have written
+  __syncthreads();  // also for the leaves, which other threads of the block have written
   for (int64_t p = index; p < at.num_parameters; p += kThreads) {
     for (int64_t m = at.parameters[2 * p + 1]; m < at.parameters[2 * p + 3]; ++m) {
       double& left = at.leaves[at.merges[2 * m]];

@@ -2,10 +2,9 @@
 // Note [Order of sums] of kernels/reduce.h, so that the bits are the CPU's. No workspace, no
 // atomics.
 //
-// A Term gives the matrix: `kCount` (elements of a 16-byte access) and
-//   load(row, first, out)        elements [first, first + kCount) of a row; beyond the last:
-//   anything load_whole(row, first, out)  the same where is_whole(first) says that the row can be
-//   read so
+// A Term gives the matrix: `kCount` (elements of a 16-byte access), load(row, first, out) and
+// load_whole(row, first, out). Both read elements [first, first + kCount) of a row. load() gives
+// anything beyond the last element; load_whole() is called where is_whole(first).
 //
 // Rows: groups of 16 / kCount threads fold a row, and a group takes a block of 1024 elements. The
 // threads of a group hold the 16 lanes.
@@ -40,7 +39,7 @@ struct LargestOf {
   }
 };
 
-// What becomes of a sum: y = (accumulate ? y : 0) + sum / divisor, rounded once.
+// The target of a sum: y = (accumulate ? y : 0) + sum / divisor, rounded once.
 template <class Target>
 struct SumTarget {
   Target* y;
@@ -75,12 +74,12 @@ struct MatrixTerm {
 inline constexpr int kSumThreads = 256;
 inline constexpr int kSumLanes = 16;
 inline constexpr int64_t kSumBlock = 1024;
-inline constexpr int64_t kSumRows = 64;  // that a thread adds one after the other
+inline constexpr int64_t kSumRows = 64;  // rows that a thread adds one after the other
 inline constexpr int kColumnThreads = 512;
 inline constexpr int kColumnPacks = 2;
 inline constexpr int kColumnParts = kColumnThreads / kColumnPacks;
 
-// Of a group's block: the lanes' tree; the first thread of the group gets it.
+// Folds the lanes of a group's block as a tree; the first thread of the group gets the result.
 template <int kCount, class Fold>
 __device__ __forceinline__ float fold_lanes(float (&lane)[kCount], Fold fold) {
   constexpr unsigned kGroup = kSumLanes / kCount;

@@ -13,9 +13,9 @@ namespace zinc::kernels::cuda {
 
 inline constexpr int kBoxColumns = 64;  // 128 bytes of 16-bit elements: one row of a swizzled tile
 
-// Of bf16 or f16, addresses and strides multiples of 16 bytes. A box is `rows` of dimension 1, at
-// most 256, by kBoxColumns of dimension 0, and comes to shared memory swizzled: Note [Tiles of
-// wgmma].
+// A tensor of bf16 or f16 whose address and strides are multiples of 16 bytes. A box is `rows` of
+// dimension 1, at most 256, by kBoxColumns of dimension 0, and comes to shared memory swizzled:
+// Note [Tiles of wgmma].
 struct TiledTensor {
   const void* data = nullptr;
   DType dtype = DType::bf16;

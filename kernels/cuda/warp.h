@@ -32,8 +32,8 @@ struct Min {
   }
 };
 
-// Over each kLanes neighbouring lanes; all 32 lanes of the warp take part and get the result. A
-// butterfly: commutative folds give all lanes the same bits.
+// Folds over each kLanes neighbouring lanes; all 32 lanes of the warp take part and get the result.
+// A butterfly: commutative folds give all lanes the same bits.
 template <int kLanes = kWarp, class T, class Fold>
 __device__ __forceinline__ T warp_reduce(T value, Fold fold) {
 #pragma unroll

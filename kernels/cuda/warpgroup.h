@@ -61,7 +61,7 @@ __device__ __forceinline__ void wait_products() {
 #endif
 }
 
-// The compiler may not move what it does with the sums across this.
+// The compiler may not move operations on the sums across this.
 template <int kTiles>
 __device__ __forceinline__ void hold([[maybe_unused]] float (&sum)[kTiles][4]) {
 #if !defined(ZINC_CUDA_EMULATED)
@@ -70,8 +70,8 @@ __device__ __forceinline__ void hold([[maybe_unused]] float (&sum)[kTiles][4]) {
 #endif
 }
 
-// Registers of each thread from now on: a multiple of 8. `kMore`: more than before, which waits
-// until other warps have given theirs back.
+// Sets the registers of each thread from now on: a multiple of 8. `kMore`: more than before; the
+// call then waits until other warps have given registers back.
 template <int kCount, bool kMore>
 __device__ __forceinline__ void set_registers() {
 #if defined(ZINC_CUDA_EMULATED)

@@ -281,8 +281,8 @@ NamedTensors Bert::outputs(const Batch& batch) {
   return {{"logits", autograd::cast(logits, DType::f32)}, {"hidden", hidden}};
 }
 
-// As transformers counts by hand: the tables are looked up, but the embedding is a factor in the
-// head of masked_lm. Heads that see one token of a row are left out.
+// Counted by hand: lookups in tables are free, but the embedding is a factor in the head of
+// masked_lm. Heads that see one token of a row are left out.
 double Bert::flops_per_token(int64_t sequence) {
   const int64_t C = config_.hidden_size;
   const int64_t layer = 4 * C * C + 2 * C * config_.intermediate_size;

@@ -1,6 +1,6 @@
 // nn/models/bert.h: BERT (Devlin et al. 2019) and RoBERTa (Liu et al. 2019), as Hugging Face's
-// BertForMaskedLM, ...ForSequenceClassification, ...ForTokenClassification, BertModel, and the same
-// of RoBERTa.
+// BertForMaskedLM, ...ForSequenceClassification, ...ForTokenClassification, BertModel, and
+// RoBERTa's classes of the same kinds.
 //
 // Padding lies behind a row's end, where the batch's "lengths" say; every token before it counts,
 // whatever its id, so that RoBERTa's positions are pad_token + 1, + 2, ...
@@ -68,11 +68,12 @@ class Bert : public Model, public Staged, public HasOutputs {
  public:
   explicit Bert(const BertConfig& config);  // throws ConfigError where it is inconsistent
 
-  // InvalidArgument where the task is none.
+  // Throws InvalidArgument where the task is EncoderTask::none.
   Tensor loss(const Batch& batch) override { return loss_of_stages(*this, batch); }
   Batch example(int64_t sequences, int64_t positions) const override;
-  NamedTensors outputs(const Batch& batch) override;  // hidden; logits of a task, pooled of none
-  int64_t num_stages() override;                      // the embeddings, every layer, the head
+  // hidden; logits with a task, pooled without one
+  NamedTensors outputs(const Batch& batch) override;
+  int64_t num_stages() override;  // the embeddings, every layer, the head
   TensorList stage(int64_t index, const Batch& batch, TensorList x) override;
   std::string_view model_type() const override { return config_.model_type(); }
   int64_t vocab_size() const override { return config_.vocab_size; }
@@ -116,7 +117,7 @@ class Bert : public Model, public Staged, public HasOutputs {
    protected:
     void on_share() override;
   };
-  // RoBERTa's, of texts.
+  // RoBERTa's head for classes of texts.
   struct ClassificationHead : Module {
     ClassificationHead(Module& parent, std::string name, const BertConfig& config);
     Linear dense;
@@ -134,7 +135,7 @@ class Bert : public Model, public Staged, public HasOutputs {
   BertConfig config_;
   Body body_;
   std::optional<LmHead> lm_head_;
-  std::optional<Dropout> dropout_;  // before and in heads that classify
+  std::optional<Dropout> dropout_;  // before the head, and in it, for heads that classify
   std::optional<Linear> classifier_;
   std::optional<ClassificationHead> classification_head_;
 };

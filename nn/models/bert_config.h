@@ -1,5 +1,5 @@
 // nn/models/bert_config.h: the sizes and constants of a BERT model (Devlin et al. 2019) or a
-// RoBERTa model (Liu et al. 2019), and what it is made for.
+// RoBERTa model (Liu et al. 2019), and the task of its head.
 //
 // A plain value. The key of a Hugging Face config.json stands beside each field.
 #pragma once
@@ -13,16 +13,16 @@
 
 namespace zinc::nn {
 
-// What is different besides constants.
+// The differences between the two models beside constants.
 enum class BertKind : uint8_t {
   bert,     // positions from row 0 of their table; BERT's heads and names
   roberta,  // positions from row pad_token + 1; RoBERTa's heads and names
 };
 
-// Of a model without a head.
+// How a model without a head makes one vector of a text.
 enum class BertPooling : uint8_t {
   pooler,  // tanh of a trained layer over the first token: Hugging Face's BertModel
-  mean,    // of the row's tokens: sentence embeddings; no weights
+  mean,    // mean over the row's tokens: sentence embeddings; no weights
 };
 
 struct BertConfig {

@@ -58,7 +58,7 @@ class Bloom : public Decoder {
   BloomConfig config_;
   Transformer transformer_;
   LmHead head_;
-  Buffer slopes_;  // of each head
+  Buffer slopes_;  // ALiBi slopes, one for each head
 };
 
 }  // namespace zinc::nn

@@ -12,7 +12,7 @@ namespace zinc::nn {
 
 struct BloomConfig {
   int64_t vocab_size = 250880;  // vocab_size
-  // seq_length: what it was trained on. The position terms have no end of their own.
+  // seq_length: the length it was trained on. ALiBi sets no limit.
   int64_t max_positions = 2048;
   int64_t hidden_size = 64;           // hidden_size, or n_embed; the MLP is four times as wide
   int64_t num_layers = 2;             // n_layer

@@ -25,7 +25,8 @@ class ChatGlmBlock : public Module {
   PackedGatedMlp mlp_;
 };
 
-// Keys and values of a few groups; the first half of each head turns, neighbour with neighbour.
+// Keys and values have a few groups of heads. Rotary positions turn the first half of each head, in
+// pairs of neighbours.
 class ChatGlm : public Decoder {
  public:
   explicit ChatGlm(const ChatGlmConfig& config);  // throws ConfigError where it is inconsistent
@@ -44,7 +45,7 @@ class ChatGlm : public Decoder {
     Words(Module& parent, std::string name, const ChatGlmConfig& config);
     Embedding word_embeddings;
   };
-  struct Encoder : Module {  // so they call the layers of their decoder
+  struct Encoder : Module {  // the published files name the decoder's layers "encoder"
     Encoder(Module& parent, std::string name, const ChatGlmConfig& config);
     ModuleList<ChatGlmBlock> layers;
     RMSNorm final_layernorm;

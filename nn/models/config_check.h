@@ -23,7 +23,7 @@ class ConfigCheck {
   void positive(std::string_view key, Number value) const {
     that(value > 0, key, " must be positive, not ", value);
   }
-  // A probability below one.
+  // The value is a probability below one.
   void rate(std::string_view key, double value) const {
     that(value >= 0.0 && value < 1.0, key, " must lie in [0, 1), not ", value);
   }

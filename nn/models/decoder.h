@@ -1,7 +1,7 @@
 // nn/models/decoder.h: what decoder-only language models have in common.
 //
-// A decoder says how tokens become hidden states, what a block does to them, which norm follows the
-// last block, and where its head is; the loss, stages, outputs and generation are the same for all.
+// A decoder gives its embedding, its blocks, the norm behind the last block, and its head. Loss,
+// stages, outputs and generation are the same for all decoders.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,8 @@ class Decoder : public Model,
   virtual int64_t num_layers() const = 0;
   // ids [B, T] -> [B, T, C]
   virtual Tensor embed(const Tensor& ids, const AttentionScope& scope) = 0;
-  // How the block knows positions [0, count); none where the embedding has said them.
+  // The position terms of a block for positions [0, count); none where the embedding contains the
+  // positions.
   virtual PositionTerms terms(int64_t /*layer*/, int64_t /*count*/, DType) { return {}; }
   // [B, T, C] -> [B, T, C]
   virtual Tensor block(int64_t layer, const Tensor& x, const AttentionScope& scope,
@@ -50,7 +51,7 @@ class Decoder : public Model,
   Tensor hidden(const Tensor& ids, KvCache* cache);  // after the norm
 
   SequenceRanks* sequence_ = nullptr;  // null: all tokens are here
-  bool shares_tokens_ = false;         // of them, between tensor ranks
+  bool shares_tokens_ = false;         // tensor ranks share the tokens
 };
 
 // Throws InvalidArgument unless ids is [B, T] with 1 <= T <= model.max_sequence().
@@ -61,11 +62,11 @@ void require_sequence(const Model& model, const Tensor& ids);
 double decoder_flops_per_token(int64_t multiplied_weights, int64_t num_layers, int64_t width,
                                int64_t sequence);
 
-// Of one layer, per token: scores and values of causal attention to keys fewer than `window`
-// positions away, forward once and backward twice.
+// Operations of one layer per token: scores and values of causal attention to keys fewer than
+// `window` positions away, forward once and backward twice.
 double causal_attention_flops(int64_t width, int64_t sequence, int64_t window);
 
-// What the tokens of a batch see of each other: its lengths and document_starts, if any.
+// The scope of a batch's tokens: its lengths and document_starts, if any.
 AttentionScope scope_of(const Batch& batch);
 
 }  // namespace zinc::nn

@@ -9,7 +9,7 @@
 
 namespace zinc::nn {
 
-// What an encoder is trained for, and with it the head that it has.
+// The task that an encoder is trained for; it decides the head.
 enum class EncoderTask : uint8_t {
   none,                     // no head and no loss: outputs() alone
   masked_lm,                // labels [B, T]: the tokens that were masked

@@ -31,7 +31,7 @@ LayerNormOptions norm_of(const EncoderClassifierConfig& config) {
   return {.features = config.hidden_size, .eps = config.layer_norm_epsilon};
 }
 
-// Of torch.nn.MultiheadAttention's packed projection: Glorot and Bengio 2010.
+// Initial weights of torch.nn.MultiheadAttention's packed projection: Glorot and Bengio 2010.
 autograd::Initializer packed_weights_of(const EncoderClassifierConfig& config) {
   const double bound = std::sqrt(6.0 / static_cast<double>(4 * config.hidden_size));
   return autograd::Initializer::uniform(-bound, bound);
@@ -203,7 +203,7 @@ NamedTensors EncoderClassifier::outputs(const Batch& batch) {
           {"pooled", pooled}};
 }
 
-// Of the layers: the classifier sees one vector of a text.
+// Counts the layers alone: the classifier sees one vector for a text.
 double EncoderClassifier::flops_per_token(int64_t sequence) {
   const int64_t C = config_.hidden_size;
   const int64_t layer = 4 * C * C + 2 * C * config_.intermediate_size;

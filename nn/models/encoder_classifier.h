@@ -51,7 +51,7 @@ struct EncoderClassifierConfig {
 };
 
 // torch.nn.TransformerEncoderLayer: norm1(x + self_attn(x)), then norm2(x +
-// linear2(relu(linear1))).
+// linear2(relu(linear1(x)))).
 class TorchEncoderLayer : public Module {
  public:
   TorchEncoderLayer(Module& parent, std::string name, const EncoderClassifierConfig& config);
@@ -66,7 +66,8 @@ class TorchEncoderLayer : public Module {
     Parameter in_proj_weight;  // [3 C, C]: q, k, v
     Parameter in_proj_bias;
     Linear out_proj;
-    std::shared_ptr<const autograd::LinearSlices> slices;  // of in_proj; null: not fixed
+    // fixed slices of in_proj; null: not fixed
+    std::shared_ptr<const autograd::LinearSlices> slices;
 
    protected:
     void on_share() override;
@@ -87,7 +88,7 @@ class TorchEncoderLayer : public Module {
 
 class EncoderClassifier : public Model, public Staged, public HasOutputs {
  public:
-  explicit EncoderClassifier(const EncoderClassifierConfig& config);  // as validate()
+  explicit EncoderClassifier(const EncoderClassifierConfig& config);  // throws as validate()
 
   Tensor loss(const Batch& batch) override { return loss_of_stages(*this, batch); }
   Batch example(int64_t sequences, int64_t positions) const override;

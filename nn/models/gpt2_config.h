@@ -12,7 +12,7 @@
 namespace zinc::nn {
 
 enum class Gpt2Activation : uint8_t {
-  gelu_tanh,  // "gelu_new", "gelu_pytorch_tanh": what GPT-2 was published with
+  gelu_tanh,  // "gelu_new", "gelu_pytorch_tanh": the published models
   gelu_erf,   // "gelu"
   relu,       // "relu"
 };

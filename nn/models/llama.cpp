@@ -32,7 +32,7 @@ LinearOptions output_projection(const LlamaConfig& config) {
   return options;
 }
 
-// q, k or v of so many heads.
+// The projection to q, k or v with `heads` heads.
 LinearOptions head_projection(const LlamaConfig& config, int64_t heads) {
   LinearOptions options =
       projection(config, config.hidden_size, heads * config.head_dim(), config.has_qkv_bias());

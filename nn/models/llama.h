@@ -28,7 +28,8 @@ class LlamaAttention : public Module {
   }
 
  private:
-  // Projected heads, normed where they are, and turned: [B, T, heads * head_dim].
+  // The heads of a projection, after q_norm or k_norm where there is one, turned: [B, T, heads *
+  // head_dim].
   Tensor turned(Tensor rows, std::optional<RMSNorm>& norm, int64_t num_heads,
                 const autograd::RotaryTable& table, const AttentionScope& scope);
 
@@ -41,7 +42,7 @@ class LlamaAttention : public Module {
   Linear k_proj_;
   Linear v_proj_;
   Linear o_proj_;
-  std::optional<RMSNorm> q_norm_;  // of head_dim
+  std::optional<RMSNorm> q_norm_;  // norm over head_dim
   std::optional<RMSNorm> k_norm_;
 };
 

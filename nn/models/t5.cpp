@@ -35,7 +35,7 @@ autograd::Initializer weights_of(const T5Config& config, int64_t size) {
                                        std::sqrt(static_cast<double>(size)));
 }
 
-// Columns are of spread inputs.
+// A projection without bias. If it is split by columns, its inputs are spread.
 LinearOptions projection(const T5Config& config, int64_t in, int64_t out, int64_t size, Split split,
                          autograd::Activation activation = autograd::Activation::none) {
   return {.in = in,
@@ -342,9 +342,8 @@ std::string_view T5::note_on(DType dtype) const {
          "prefer bf16, which has the range of f32";
 }
 
-// As transformers counts by hand, but for the embedding and the tables, which are looked up, and
-// for attention: of the encoder and across in both directions, of the decoder causal, where half
-// is masked out.
+// Counted by hand. Lookups in the embedding and the tables are free. Attention of the encoder and
+// across is in both directions; that of the decoder is causal, where half is masked out.
 double T5::flops_per_token(int64_t sequence) {
   const int64_t C = config_.hidden_size, I = config_.attention_size();
   const int64_t dense = (is_gated(config_) ? 3 : 2) * C * config_.intermediate_size;

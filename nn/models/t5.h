@@ -28,17 +28,18 @@ namespace zinc::nn {
 // Attention without biases and without a scale of the scores. Members q, k, v, o.
 class T5Attention : public Module {
  public:
-  // has_table: it has its stack's table of biases by distance.
+  // has_table: this layer has the stack's table of biases by distance.
   T5Attention(Module& parent, std::string name, const T5Config& config, bool has_table);
 
-  // What keys(), values() and forward() take, of what is the same on all tensor ranks.
+  // Makes x, which is the same on all tensor ranks, ready for keys(), values() and forward().
   Tensor entered(const Tensor& x);
   Tensor keys(const Tensor& x) { return k_.forward(x); }
   Tensor values(const Tensor& x) { return v_.forward(x); }
-  // x: [B, T, C]; keys and values: of what is attended to. `options`: masks and bias.
+  // x: [B, T, C]. `keys` and `values` come from the tokens that are attended to. `options`: masks
+  // and bias.
   Tensor forward(const Tensor& x, const Tensor& keys, const Tensor& values,
                  autograd::AttentionOptions options);
-  int64_t num_heads() const { return num_heads_ / num_tensor_ranks(); }  // of this rank
+  int64_t num_heads() const { return num_heads_ / num_tensor_ranks(); }  // heads of this rank
   Embedding& relative_attention_bias() { return *relative_attention_bias_; }
 
  protected:
@@ -55,18 +56,18 @@ class T5Attention : public Module {
   std::optional<Embedding> relative_attention_bias_;  // [buckets, H]
 };
 
-// A block of either stack: x + SelfAttention(norm(x)), of the decoder + EncDecAttention(norm(x)),
-// + DenseReluDense(norm(x)).
+// A block of either stack: x + SelfAttention(norm(x)), in the decoder + EncDecAttention(norm(x)),
+// then + DenseReluDense(norm(x)).
 class T5Block : public Module {
  public:
   // Block "0" has the stack's table.
   T5Block(Module& parent, std::string name, const T5Config& config, bool decodes);
 
-  // Of an encoder: x [B, T, C]; bias [H, 2 T - 1]; lengths [B] or undefined.
+  // For an encoder: x [B, T, C]; bias [H, 2 T - 1]; lengths [B] or undefined.
   Tensor encode(const Tensor& x, const Tensor& bias, const Tensor& lengths);
-  // Of a decoder: x [B, U, C]; source [B, T, C], which lengths belong to: what the encoder gave.
+  // For a decoder: x [B, U, C]; `source` is the encoder's output [B, T, C], with its `lengths`.
   Tensor decode(const Tensor& x, const Tensor& bias, const Tensor& source, const Tensor& lengths);
-  // The same behind the tokens in the cache, which has the source.
+  // The same for tokens that follow those in the cache, which also holds the source.
   Tensor decode(const Tensor& x, const Tensor& bias, KvCache& cache);
   void keep_source(const Tensor& source, KvCache& cache);
 
@@ -111,7 +112,7 @@ class T5 : public Model, public Staged, public EncoderDecoderLm, public HasOutpu
  public:
   explicit T5(const T5Config& config);  // throws ConfigError where it is inconsistent
 
-  // Of 512 positions, those that T5 was trained with, where nobody says how many.
+  // Uses 512 positions, the length that T5 was trained with, if `positions` is 0.
   Batch example(int64_t sequences, int64_t positions) const override {
     return Model::example(sequences, positions > 0 ? positions : 512);
   }
@@ -121,8 +122,9 @@ class T5 : public Model, public Staged, public EncoderDecoderLm, public HasOutpu
   // The embeddings of both stacks, every block of the encoder; its end, every block of the decoder,
   // the head. Between blocks of the encoder the lists hold its hidden state, the decoder's
   // embedding and the bias; between those of the decoder its hidden state, the encoder's and the
-  // bias. So no stage but the first looks up the table, and ranks of a pipeline sum its gradient
-  // alike wherever they cut. The bias is of all heads, the same on all tensor ranks.
+  // bias. So no stage but the first looks up the table, and the ranks of a pipeline sum the table's
+  // gradient in the same order wherever the cut is. The bias has all heads and is the same on all
+  // tensor ranks.
   int64_t num_stages() override;
   TensorList stage(int64_t index, const Batch& batch, TensorList x) override;
   bool is_block(int64_t index) override;
@@ -135,7 +137,7 @@ class T5 : public Model, public Staged, public EncoderDecoderLm, public HasOutpu
   int64_t cached_elements_per_token() const override {
     return 2 * config_.decoder_layers() * config_.attention_size();
   }
-  // Per token of the encoder's, with labels as long as the text.
+  // Per token of the encoder's input, with labels as long as that input.
   double flops_per_token(int64_t sequence) override;
   std::string_view note_on(DType dtype) const override;  // f16 overflows
   const T5Config& config() const { return config_; }
@@ -145,15 +147,15 @@ class T5 : public Model, public Staged, public EncoderDecoderLm, public HasOutpu
     Stack(Module& parent, std::string name, const T5Config& config, bool decodes);
     ModuleList<T5Block> block;
     RMSNorm final_layer_norm;
-    Dropout dropout;  // of the embedding, and of the end
-    Buffer buckets;   // by distance, for the table
+    Dropout dropout;  // for the embedding and for the end of the stack
+    Buffer buckets;   // buckets by distance, for the table
   };
 
   Tensor embed(const Tensor& ids, Stack& stack);
   Tensor bias(Stack& stack, int64_t queries, int64_t keys);
   Tensor decoder_ids(const Batch& batch) const;
   Tensor end_of(Stack& stack, const Tensor& x);
-  Tensor before_head(const Tensor& x);  // the end of the decoder, as the head takes it
+  Tensor before_head(const Tensor& x);  // the end of the decoder, up to the head
 
   T5Config config_;
   Embedding shared_;

@@ -17,16 +17,16 @@ enum class T5Activation : uint8_t {
 };
 
 struct T5Config {
-  int64_t vocab_size = 32128;                    // vocab_size
-  int64_t max_positions = 512;                   // n_positions: what it was trained on; no limit
-  int64_t hidden_size = 512;                     // d_model
-  int64_t head_size = 64;                        // d_kv; num_heads * d_kv need not be d_model
-  int64_t intermediate_size = 2048;              // d_ff
-  int64_t num_layers = 6;                        // num_layers: of the encoder
-  int64_t num_decoder_layers = 0;                // num_decoder_layers; 0: as many as num_layers
-  int64_t num_heads = 8;                         // num_heads
-  int64_t relative_buckets = 32;                 // relative_attention_num_buckets
-  int64_t relative_max_distance = 128;           // relative_attention_max_distance
+  int64_t vocab_size = 32128;           // vocab_size
+  int64_t max_positions = 512;          // n_positions: the length it was trained on; no limit
+  int64_t hidden_size = 512;            // d_model
+  int64_t head_size = 64;               // d_kv; num_heads * d_kv need not be d_model
+  int64_t intermediate_size = 2048;     // d_ff
+  int64_t num_layers = 6;               // num_layers: in the encoder
+  int64_t num_decoder_layers = 0;       // num_decoder_layers; 0: as many as num_layers
+  int64_t num_heads = 8;                // num_heads
+  int64_t relative_buckets = 32;        // relative_attention_num_buckets
+  int64_t relative_max_distance = 128;  // relative_attention_max_distance
   T5Activation activation = T5Activation::relu;  // feed_forward_proj
   double layer_norm_epsilon = 1e-6;              // layer_norm_epsilon
   double dropout = 0.0;                          // dropout_rate

@@ -339,7 +339,7 @@ TEST_F(BadInput, FailedStartOfTwoRanks_LeavesNoRunFolder) {
   }
 }
 
-// By mistake the data file is named as the trace.
+// The data file is named as the trace, by mistake.
 TEST_F(BadInput, TraceThatIsAnotherFile) {
   const std::string data = read_whole_file(folder_ / "text.txt");
   folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2, "zinc": {"trace": ")" +
@@ -431,7 +431,7 @@ TEST_F(BadInput, ForceKeepsTheOldRun_UntilTheNewOneHasDoneAStep) {
          kIo, "/nowhere/trace.json");
 }
 
-// What a run writes beside its figures is in the new folder, under the names that were asked for.
+// The trace and the monitors of a run are in the new folder, under the names that were asked for.
 TEST_F(BadInput, ForceBringsTraceAndMonitorsToTheNewRun) {
   folder_.write("ds.json",
                 R"({"train_micro_batch_size_per_gpu": 2, "csv_monitor": {"enabled": true},

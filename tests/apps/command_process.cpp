@@ -77,7 +77,7 @@ std::vector<std::string> command_words(const std::vector<std::string>& arguments
   return words;
 }
 
-// Only calls that are allowed between fork and exec.
+// Makes only calls that are allowed between fork and exec.
 [[noreturn]] void become(char* const* words, const Pipe& out, const Pipe& err,
                          int64_t largest_file) {
   ::dup2(out.write, STDOUT_FILENO);

@@ -25,8 +25,8 @@ struct CommandOptions {
   // Largest file that the child may write, in bytes; a write beyond it fails as on a full disk
   // (with EFBIG, because SIGXFSZ is ignored). -1: no limit.
   int64_t largest_file = -1;
-  // Of a command of ranks, under the address sanitizer. Looking costs such a job five times its
-  // time (tests/comm/mpi/leak_checker.h): one job of each kind is enough.
+  // For a command of several ranks, under the address sanitizer. The leak check takes such a job
+  // five times as long (tests/comm/mpi/leak_checker.h): one job of each kind is enough.
   bool find_leaks = true;
 };
 

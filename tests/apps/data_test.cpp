@@ -168,7 +168,7 @@ TEST_F(TrainOnRecords, RanksShareTheCacheAndTheLosses) {
   };
   const std::vector<double> one = losses("one", 1), two = losses("two", 2);
   EXPECT_EQ(files::names_in(folder_ / "cache").size(), 1U);
-  ASSERT_EQ(one.size(), 3U);  // of two steps, and of the evaluation at the end
+  ASSERT_EQ(one.size(), 3U);  // two steps, and the evaluation at the end
   ASSERT_EQ(two.size(), 3U);
   for (size_t i = 0; i < one.size(); ++i) EXPECT_NEAR(one[i], two[i], 1e-5) << i;  // f32 sums
 }
@@ -271,7 +271,7 @@ TEST_F(TrainOnRecords, ClassesOfTexts_AndTheirNamesAreSaved) {
                  "--classes names classes of texts, and gpt2 learns none");
 }
 
-// From a model that learned masked tokens; its body is that of the folder.
+// The folder has a model that learned masked tokens; its body is kept.
 TEST_F(TrainOnRecords, AHeadForClasses_IsNew) {
   std::string content = "text,label\n";
   for (int i = 0; i < 20; ++i) content += i % 2 == 0 ? "w7 w8,pos\n" : "w9 w8 w7,neg\n";
@@ -311,7 +311,7 @@ TEST_F(TrainOnRecords, AHeadForClasses_IsNew) {
                  "gives this model a new head, which adapters would leave untrained");
 }
 
-// On with a model of masked tokens, on texts; and what it guesses is evaluated.
+// Trains a model of masked tokens on texts, and evaluates its guesses.
 TEST_F(TrainOnRecords, HiddenTokens_OfTexts) {
   std::string content;
   for (int i = 0; i < 40; ++i)

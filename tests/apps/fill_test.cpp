@@ -18,7 +18,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// Its blocks are larger than a segment of the allocator.
+// The blocks of this model are larger than a segment of the allocator.
 constexpr const char* kModel = R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 16,
     "n_embd": 512, "n_layer": 2, "n_head": 4})";
 
@@ -38,7 +38,7 @@ class FillCommand : public testing::Test {
     folder_.write("open.json", config(""));
     folder_.write("limited.json", config(R"(, "device_memory_limit": "110MiB")"));
   }
-  // What the run in the folder had.
+  // The value that the run in the folder had.
   int64_t resident() const {
     const auto json = files::json::parse(
         files::read_text_file(folder_.out() + "/config.resolved.json", 1 << 20), "resolved");

@@ -68,7 +68,8 @@ TEST(FitCommand, NothingFits_EndsWithItsOwnCodeAndWritesNothing) {
   EXPECT_FALSE(std::filesystem::exists(folder / "fitted.json"));
 }
 
-// On a machine without a GPU and without a hardware file: by bytes, for a machine that is named.
+// Runs on a machine without a GPU and without a hardware file: candidates are compared by bytes,
+// for a named device.
 TEST(FitCommand, WithoutADeviceToAsk_PlansForANamedOne) {
   const TrainingFolder folder;
   const Ended found = run_zinc({"plan", "--fit", "--model", folder / "model.json", "--device",

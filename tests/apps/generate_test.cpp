@@ -30,7 +30,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// Of the texts that tests/reference/make_generated.py stored.
+// The texts that tests/reference/make_generated.py stored.
 const files::json::Value& stored() {
   static const files::json::Value value = files::json::parse_file("tests/reference/generated.json");
   return value;

@@ -1,4 +1,4 @@
-// Where the figures of a machine come from, and what the commands make of them.
+// The source of a machine's figures, and the commands' use of them.
 #include <gtest/gtest.h>
 
 #include <filesystem>

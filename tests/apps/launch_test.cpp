@@ -34,7 +34,7 @@ class Launch : public testing::Test {
     share_states();
   }
 
-  // With a deadline that no rank misses unless it is stopped for good.
+  // A deadline that no rank misses unless it is stopped for good.
   void share_states(std::chrono::seconds deadline = std::chrono::seconds(60)) {
     folder_.write("ds.json", str(R"({"train_micro_batch_size_per_gpu": 2, "steps_per_print": 1,
                       "zero_optimization": {"stage": 3},
@@ -42,7 +42,7 @@ class Launch : public testing::Test {
                                  deadline.count(), R"(, "trace": ")", trace(), R"("}})"));
   }
 
-  // Both ranks along this axis of the mesh.
+  // Puts both ranks along this axis of the mesh.
   void share(const char* axis, std::chrono::seconds deadline = std::chrono::seconds(60)) {
     folder_.write("ds.json",
                   str(R"({"train_micro_batch_size_per_gpu": 2, "gradient_accumulation_steps": 2,
@@ -114,7 +114,7 @@ TEST_F(Launch, AKilledRankEndsTheJobBeforeTheDeadline) {
   EXPECT_EQ(ended.exit_code, 128 + SIGKILL) << to_string(ended);
   EXPECT_THAT(ended.err, HasSubstr("\n  rank 0 of 2, process "));
   EXPECT_THAT(ended.err, HasSubstr("\n  rank 1 of 2, process "));
-  // What the ranks wrote until then can be read.
+  // The traces that the ranks wrote until then can be read.
   EXPECT_FALSE(train::summarize_trace(trace()).complete);
   EXPECT_EQ(run_zinc({"trace", "summary", trace()}).exit_code, 0);
 }

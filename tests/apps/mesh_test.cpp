@@ -47,7 +47,7 @@ std::vector<double> losses_of(const std::string& run) {
 
 void expect_near(const std::vector<double>& a, const std::vector<double>& b) {
   ASSERT_EQ(a.size(), b.size());
-  // f32 in another order, over eight updates.
+  // Eight updates whose f32 sums have another order.
   for (size_t i = 0; i < a.size(); ++i) EXPECT_NEAR(a[i], b[i], 2e-4 * std::abs(b[i])) << i;
 }
 
@@ -63,7 +63,7 @@ class TrainOnAMesh : public testing::Test {
         "--config", folder_ / config, "--out", folder_ / out,  "--steps",
         "8",        "--eval-every",   "4",     "--save-every", "4"};
     changes.insert(changes.end(), more.begin(), more.end());
-    // Leaks: of the job of most ranks.
+    // Leaks are looked for in the job with the most ranks.
     const Ended ended =
         run_zinc(folder_.train(changes), {.ranks = ranks, .find_leaks = out == "four"});
     EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
@@ -121,7 +121,7 @@ TEST_F(TrainOnAMesh, SharedSequences_GiveWhatOneRankGives_AndGoOnWithAnother) {
   expect_each_goes_on_from_the_other();
 }
 
-// To the bit where ranks of a pipeline alone come in.
+// Losses are equal to the bit where only ranks of a pipeline are added.
 TEST_F(TrainOnAMesh, DealtOutLayers_GiveWhatOneRankGives_AndGoOnWithAnother) {
   folder_.write("model.json", R"({"model_type": "gpt2", "vocab_size": 256, "n_positions": 16,
     "n_embd": 32, "n_layer": 3, "n_head": 2, "resid_pdrop": 0.1, "attn_pdrop": 0.0, "embd_pdrop": 0.1,

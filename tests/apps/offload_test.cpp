@@ -43,7 +43,7 @@ std::string weights_of(const TrainingFolder& folder) {
   return {};
 }
 
-// What swapping should take, and what it took.
+// The output has the predicted and the measured time of swapping, or neither.
 void expect_swap_figures(const Ended& ended, const TrainingFolder& folder, bool swaps) {
   const auto says = [&](const std::string& text, const std::string& words) {
     EXPECT_EQ(text.find(words) != std::string::npos, swaps) << words << " in\n" << text;

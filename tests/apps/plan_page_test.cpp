@@ -93,7 +93,7 @@ class PlanPageSlow : public PlanPage {
   void SetUp() override {
     if (browser().empty()) GTEST_SKIP() << "left out: this machine has no Chromium";
   }
-  // What the page says of its drawing, after `act` of a script.
+  // The page's own figures for its drawing, after `act` of a script.
   struct Drawing {
     std::string document;
     double operator[](const std::string& name) const {

@@ -94,7 +94,7 @@ TEST_F(PlotSlow, ABrowserDraws_AndSwitchesAxes) {
   const std::string page = page_of({a, b});
   const std::string steps = document_of(folder_, page, 2000);
   EXPECT_THAT(steps, HasSubstr("data-drawn=\"7\"")) << steps.substr(0, 2000);
-  // Of two runs: loss with val_loss, evaluation, and five charts of one curve.
+  // Two runs: loss with val_loss, evaluation, and five charts of one curve.
   EXPECT_EQ(count(steps, "class=\"curve\""), 2 * (2 + 1 + 5));
   EXPECT_THAT(steps, AllOf(HasSubstr(">100</text>"), Not(HasSubstr("NaN"))));
   const std::string tokens = document_of(folder_, page + "#x=tokens&log=1", 2000);
@@ -113,7 +113,7 @@ TEST_F(PlotSlow, ABrowserRunsNothingThatStandsInFiles) {
                               Not(HasSubstr("<img"))));
 }
 
-// As it stands when the command was killed: the page still asks.
+// The page stays as the killed command left it, and still reads its file.
 TEST_F(PlotSlow, AnOpenPageReadsItsFileAgain) {
   folder_.write("metrics.jsonl", metrics(1, 10));
   CommandProcess process(

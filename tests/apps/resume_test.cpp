@@ -75,13 +75,13 @@ class Resume : public testing::Test {
     return folder_.train(changes);
   }
 
-  // Of so many steps, saved every four.
+  // A run of kSteps steps, saved every four.
   std::vector<std::string> train_with_best(std::vector<std::string> more) const {
     more.insert(more.end(), {"--steps", std::to_string(kSteps), "--save-every", "4"});
     return folder_.train(more);
   }
 
-  // What a run has come to: figures of its steps but for times, and a checksum of its weights.
+  // The result of a run: figures of its steps but for times, and a checksum of its weights.
   std::string result(const std::string& out) const {
     std::string text;
     const std::string lines = read_whole_file(folder_ / out + "/metrics.jsonl");
@@ -102,7 +102,7 @@ class Resume : public testing::Test {
   TrainingFolder folder_;
 };
 
-// Processes that this one has to wait for, and theirs.
+// The processes that this one has to wait for: its children, and their children.
 std::vector<pid_t> descendants(pid_t of) {
   std::vector<pid_t> found;
   std::ifstream children("/proc/" + std::to_string(of) + "/task/" + std::to_string(of) +
@@ -123,8 +123,8 @@ void wait_for_orphans() {
 using Start = std::function<const CommandProcess&()>;
 
 // Kills a run again and again until one gets to its end. `until` calls start(), which begins the
-// run, and returns when it shall be killed. Of a run on ranks mpirun is killed, all at once, or one
-// process of it. Returns how often it was killed.
+// run, and returns when the run is to be killed. For a run on several ranks it kills mpirun, all
+// processes at once, or one process. Returns how often it was killed.
 int kill_until_done(const std::vector<std::string>& command, int ranks, int most,
                     std::mt19937& random, const std::function<void(const Start& start)>& until) {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -151,7 +151,7 @@ int kill_until_done(const std::vector<std::string>& command, int ranks, int most
   return most;
 }
 
-// At random instants.
+// Kills the command at random instants.
 int kill_until_done(const std::vector<std::string>& command, int ranks, int most,
                     std::mt19937& random) {
   const int longest = ranks == 1 ? 250 : 1200;
@@ -165,13 +165,13 @@ int kill_until_done(const std::vector<std::string>& command, int ranks, int most
 // Waits for names that come, go and change in a folder.
 class FolderWatch {
  public:
-  // From now on.
+  // Watches the folder from its construction on.
   explicit FolderWatch(const std::string& folder) : fd_(::inotify_init1(IN_CLOEXEC)) {
     constexpr uint32_t kChanges = IN_CREATE | IN_MOVE | IN_DELETE | IN_MODIFY;
     EXPECT_GE(::inotify_add_watch(fd_.get(), folder.c_str(), kChanges), 0) << folder;
   }
-  // For the next change of a name that has `text` in it, or the end of `process`. A limit of 100
-  // seconds only ends a hang.
+  // Waits for the next change of a name that has `text` in it, or the end of `process`. A limit of
+  // 100 seconds only ends a hang.
   void wait_for(const std::string& text, const CommandProcess& process) {
     const auto latest = std::chrono::steady_clock::now() + std::chrono::seconds(100);
     while (process.is_running() && std::chrono::steady_clock::now() < latest) {
@@ -222,7 +222,7 @@ TEST_F(Resume, AfterKillsInTheMidstOfASaveAPruneAndAResume_HasTheBits) {
     for (int attempt = 0; attempt < 20 && kills == 0; ++attempt) {
       std::filesystem::remove_all(run);
       {
-        // From here on there is a checkpoint, and the folders stay those that are watched.
+        // From here on there is a checkpoint, and the watched folders stay.
         CommandProcess first(command);
         ASSERT_TRUE(first.wait_for_output(" 20/60 |"));
         first.send(SIGKILL);
@@ -240,8 +240,8 @@ TEST_F(Resume, AfterKillsInTheMidstOfASaveAPruneAndAResume_HasTheBits) {
   }
 }
 
-// What counts evaluations, chooses the best and ends the run goes on too. Greater is better: the
-// first is the best, and the run stops early.
+// The count of evaluations, which decides the best model and the end of the run, continues too.
+// Greater is better: the first is the best, and the run stops early.
 TEST_F(Resume, AfterKillsAtRandom_HasTheSameBestModelAndStopsAtTheSameStep) {
   const std::vector<std::string> options = {"--eval-every",
                                             "3",
@@ -297,7 +297,7 @@ TEST_F(Resume, ARunThatWasToldToStop_SaysHowItGoesOn) {
   EXPECT_EQ(result("stopped"), result("whole"));
 }
 
-// Each start leaves the traces of those before it.
+// Each start leaves the traces of earlier starts in place.
 TEST_F(Resume, ARunThatGoesOn_HasATraceOfItsOwn) {
   folder_.write("ds.json", R"({"train_micro_batch_size_per_gpu": 2, "zinc": {"trace": ")" +
                                folder_.out() + R"(/trace.json"}})");
@@ -388,7 +388,7 @@ TEST_F(Resume, OtherBatches_GoOnAtTheNextSampleAndEndWithTheEpoch) {
   EXPECT_EQ(last_step("b"), 5);
 }
 
-// A run goes on from another's checkpoint in a folder of its own.
+// A run continues from another run's checkpoint, in a separate folder.
 TEST_F(Resume, FromAnotherRun_LeavesThatAsItWas) {
   ASSERT_EQ(run_zinc(train("whole")).exit_code, 0);
   const auto names = files::names_in(folder_ / "whole/checkpoints");
@@ -454,7 +454,7 @@ TEST_F(Resume, BestWeightsThatCannotBeSaved_AreANote_OrTheEnd) {
   };
   const Ended goes_on = ended("a", false);
   EXPECT_THAT(goes_on.out, HasSubstr("note: the best weights so far, of step 2, are not saved: "));
-  EXPECT_EQ(goes_on.exit_code, kIo) << to_string(goes_on);  // of final/
+  EXPECT_EQ(goes_on.exit_code, kIo) << to_string(goes_on);  // for final/
   EXPECT_THAT(goes_on.err, HasSubstr("final"));
   const Ended ends = ended("b", true);
   EXPECT_EQ(ends.exit_code, kIo) << to_string(ends);
@@ -467,7 +467,7 @@ using Curve = std::vector<std::pair<int64_t, float>>;  // step and value
 
 // The curves as TensorBoard shows them: of all files, and without what a restart takes back.
 std::map<std::string, Curve> tensorboard_curves(const std::string& folder) {
-  std::map<double, std::vector<train::Event>> files;  // by when they begin
+  std::map<double, std::vector<train::Event>> files;  // by the time at which they begin
   for (const std::string& name : files::names_in(folder)) {
     if (!name.starts_with("events.out.tfevents.")) continue;
     std::vector<train::Event> events = train::read_events(folder + '/' + name);
@@ -511,8 +511,8 @@ std::string rows_of_training(const std::string& path) {
   return rows;
 }
 
-// In tables, in samples of text, and for TensorBoard, as in metrics.jsonl: nothing twice, nothing
-// missing.
+// Tables, samples of text and TensorBoard's events are complete, as metrics.jsonl is: nothing
+// twice, nothing missing.
 TEST_F(Resume, AfterKills_FiguresOfEveryKindAreThoseOfTheWholeRun) {
   const auto config_of = [&](const std::string& out) {
     return folder_.write(out + ".json", R"({"train_micro_batch_size_per_gpu": 2,

@@ -128,8 +128,7 @@ TEST(SecondSignal, AtOnce_IsTheFirstOnceMore) {
   });
 }
 
-// `timeout` signals the process, and then its group with the process in it. Its time is over when
-// it gets an ALRM.
+// `timeout` signals the process, and then its group with the process in it. An ALRM ends its wait.
 TEST(SecondSignal, ByTimeout_LosesNoWeights) {
   const TrainingFolder folder;
   std::vector<std::string> words = {"timeout", "-s", "TERM", "1000", command_path()};

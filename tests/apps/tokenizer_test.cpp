@@ -125,7 +125,7 @@ TEST(RunWithTokenizer, SavesItAndSpeaksText) {
   EXPECT_THAT(first.out, HasSubstr("the model's vocabulary is replaced by 420"));
   EXPECT_THAT(first.out, HasSubstr("sample:"));
   EXPECT_EQ(files::read_whole_file(folder.out() + "/final/tokenizer.json"), tokenizer);
-  // What was saved brings its tokenizer.
+  // The saved model brings its tokenizer.
   const Ended text = run_zinc({"generate", "--model", folder.out() + "/final", "--prompt", "In the",
                                "--tokens", "4", "--seed", "3"});
   ASSERT_EQ(text.exit_code, kDone) << to_string(text);

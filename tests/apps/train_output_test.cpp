@@ -1,4 +1,4 @@
-// What `zinc train` prints and writes, beside the weights.
+// The printed output and the files of `zinc train`, beside the weights.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -90,13 +90,13 @@ TEST(Sample, ComesEverySoManySteps_OfEachPrompt_AndStaysWhereARunGoesOn) {
                                         "--- step 4: the", "--- step 5: And", "--- step 5: the"};
   EXPECT_EQ(samples(), all);
   const std::string whole = files::read_whole_file(folder.out() + "/samples.txt");
-  // From step 3 on once more.
+  // Continues from step 3.
   for (const char* later : {"/checkpoints/step-000004", "/checkpoints/step-000005"}) {
     std::filesystem::remove_all(folder.out() + later);
   }
   ASSERT_EQ(run_zinc(folder.train(options)).exit_code, 0);
   EXPECT_EQ(files::read_whole_file(folder.out() + "/samples.txt"), whole);
-  // From its end, and from a step whose sample a signal has ended.
+  // Continues from its end, and from a step whose sample a signal has ended.
   ASSERT_EQ(run_zinc(folder.train(options)).exit_code, 0);
   EXPECT_EQ(files::read_whole_file(folder.out() + "/samples.txt"), whole);
   std::filesystem::remove_all(folder.out() + "/checkpoints/step-000005");
@@ -220,7 +220,7 @@ TEST(ConsoleEvaluation, IsALineEveryFiveSeconds) {
             "evaluation 10/20 batches | 6 s | ETA 6 s\n");
 }
 
-// Those that are known at the head are said there.
+// Notes that are known at the head of the run are printed there.
 TEST(ConsoleNotes, AreShownOnce_AfterTheStepInWhichTheyCome) {
   std::vector<std::string> notes{"known"};
   testing::internal::CaptureStdout();

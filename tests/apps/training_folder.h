@@ -28,7 +28,7 @@ class TrainingFolder : public files::ScratchFolder {
 
   // Paths of all files and folders inside, relative, sorted.
   std::vector<std::string> tree() const;
-  // Those whose name is that of a file under construction: none may be left.
+  // Files whose name is that of a file under construction; there must be none.
   std::vector<std::string> unfinished() const;
 };
 

@@ -81,7 +81,7 @@ TEST_F(Training, Epochs_EvaluatedAfterEach) {
   EXPECT_THAT(evaluated(), ElementsAre((samples + 1) / 2, steps));
 }
 
-// Of records an epoch is exact: the last batch is short.
+// With records an epoch is exact: the last batch is short.
 TEST_F(Training, EpochsOfRecords_TakeEachAsOftenAsSaid) {
   std::string records;
   for (int i = 0; i < 7; ++i) records += "{\"text\": \"abcdefgh\"}\n";
@@ -119,7 +119,7 @@ TEST_F(Training, SeveralValidationSets_HaveALossEach) {
   EXPECT_THAT(events, AllOf(HasSubstr("eval/dev/loss"), HasSubstr("eval/z/loss")));
 }
 
-// What is greater is better: the first evaluation is the best, and the weights after it the result.
+// Greater is better: the first evaluation is the best, and the weights after it are the result.
 TEST_F(Training, TheBestModelIsLoadedAtTheEnd_AndARunWithoutABetterOneStops) {
   const std::vector<std::string> options = {"--steps",
                                             "20",

@@ -29,7 +29,7 @@ class Tuned : public testing::Test {
     EXPECT_EQ(base.exit_code, kDone) << to_string(base);
     base_ += "/final";
   }
-  // From the base, into `out`.
+  // Tunes the base, into `out`.
   Ended tune(const std::string& out, std::vector<std::string> more) {
     std::vector<std::string> arguments{"--model", base_, "--init", base_, "--out", folder_ / out};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -63,8 +63,8 @@ TEST_F(Tuned, RunThatIsTakenUpAgain_HasTheBitsOfOneThatWasNot) {
   EXPECT_EQ(file("parts/final/adapter_model.safetensors"),
             file("whole/final/adapter_model.safetensors"));
 
-  // What the run saves of the same weights; or the model with them added, as `zinc adapter merge`
-  // writes it.
+  // The files that the run saves of the same weights; or the model with them added, as `zinc
+  // adapter merge` writes it.
   const auto exported = [&](const std::string& to, std::vector<std::string> more) {
     std::vector<std::string> arguments{"checkpoint", "export", folder_ / "parts", folder_ / to};
     arguments.insert(arguments.end(), more.begin(), more.end());

@@ -128,7 +128,7 @@ TEST(AttentionTerms, Softcap_BoundsScores) {
     EXPECT_NEAR(low.out[i], low.out[i + kHeads * kSize], 1e-6);
 }
 
-// By hand from the formula: exact up to 8 (16 for a decoder), then logarithmic up to 128.
+// Computed by hand from the formula: exact up to 8 (16 for a decoder), then logarithmic up to 128.
 TEST(RelativeBuckets, AreThoseOfT5) {
   const auto bucket = [](int64_t distance, bool bidirectional) {
     return relative_bucket(distance, {.bidirectional = bidirectional});

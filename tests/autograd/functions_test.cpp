@@ -84,7 +84,7 @@ TEST(Operators, PowersOfEveryKind) {
   EXPECT_EQ(values(pow(x, 1.5)), (Values{0.125, 1, 8}));
 }
 
-// What was called is named, not the op that computes it.
+// Errors name the function that was called, not the op that computes it.
 TEST(Operators, ErrorsNameWhatWasCalled) {
   const Rank rank;
   const Tensor ids = ids_tensor({1, 2}, {2});

@@ -156,8 +156,8 @@ TEST_F(Fused, LinearOfSeveralWeights_TakesThemWhereTheyLie) {
     expect_equal(in_place, elsewhere, {{3, 5, 16}, {39, 16}}, dtype);
     expect_close(in_place, whole, {{3, 5, 16}, {39, 16}}, dtype, 1e-6);
   }
-  // Of the forward pass alone: what its product takes lies beside a copy of the weights. The other
-  // products of backward may take more than both, which depends on the processor.
+  // Measures the forward pass alone: its product needs a copy of the weights. The other products of
+  // backward may take more than both, depending on the processor.
   const auto peak_with = [&](const Function& function) {
     const NoGrad no_grad;
     const Tensors inputs{random_tensor({1, 96}, 0), random_tensor({39, 96}, 1)};
@@ -168,7 +168,7 @@ TEST_F(Fused, LinearOfSeveralWeights_TakesThemWhereTheyLie) {
   EXPECT_GE(peak_with(elsewhere), peak_with(in_place) + 39 * 96 * int64_t{sizeof(float)});
 }
 
-// What codes of 8 bits of a matrix stand for.
+// The values that the 8-bit codes of a matrix stand for.
 Tensor in_8_bits(const Tensor& x, Fp8 format) {
   Tensor y = Tensor::empty(x.shape(), x.dtype());
   const Tensor codes = Tensor::empty(x.shape(), DType::u8), scale = Tensor::empty({2}, DType::f32);

@@ -22,7 +22,7 @@ struct GradcheckOperand {
 
 struct GradcheckRow {
   std::string header;  // the op's file name in autograd/ops, without ending
-  std::string name;    // what the row checks of it
+  std::string name;    // the part of the op that the row checks
   std::vector<GradcheckOperand> operands;
   // Computes from operands in the order of `operands`; results are summed with random weights.
   std::function<std::vector<Tensor>(std::span<const autograd::Weight> operands)> function;

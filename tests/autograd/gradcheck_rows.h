@@ -9,7 +9,7 @@ namespace zinc::testing {
 
 std::vector<GradcheckRow> gradcheck_rows();
 
-// Its parts, one file each.
+// The parts of the table, one file each.
 void add_elementwise_rows(std::vector<GradcheckRow>& rows);
 void add_layer_rows(std::vector<GradcheckRow>& rows);
 void add_attention_rows(std::vector<GradcheckRow>& rows);

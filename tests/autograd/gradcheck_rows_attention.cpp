@@ -119,7 +119,7 @@ void add_separate_rows(std::vector<GradcheckRow>& rows) {
                                                         .softcap = 0.9,
                                                         .bias = v[3].tensor()})};
                   }});
-  // Of each head by one vector: [B, T, heads * D] -> [B, T, heads, D] and back.
+  // One vector for each head: [B, T, heads * D] -> [B, T, heads, D] and back.
   rows.push_back({"attention",
                   "norms of q and k",
                   {q, kv, kv, {.shape = Shape{3}}, {.shape = Shape{3}}},

@@ -208,7 +208,7 @@ TEST_F(RecomputeTest, Dropout_DrawsTheSameNumbersAndLeavesTheStateAlone) {
     dropout(x, options);  // the site has been used before
     auto fn = [&](const Tensor& h) { return mul(dropout(tanh(h), options), tanh(h)); };
     const Tensor y = recomputed ? recompute(fn, x) : fn(x);
-    const Tensor after = dropout(x, options);  // and is used again before backward
+    const Tensor after = dropout(x, options);  // the site is used again before backward
     backward(sum(add(y, after)));
     const Tensor next = dropout(x.detach(), options);
     return std::pair(grad(x).to_vector<double>(), next.to_vector<double>());

@@ -182,7 +182,7 @@ TEST_F(RemadeTest, ViewOfAResult_IsKept) {
   EXPECT_EQ(remade.live, kept.live);
 }
 
-// Where inputs wait does not change what runs when: one call is computed again at a time.
+// The place of inputs does not change the order of work: one call is computed again at a time.
 TEST_F(RemadeTest, InputOfRecompute_IsKept) {
   class Store final : public SavedTensorStore {
    public:

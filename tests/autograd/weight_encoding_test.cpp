@@ -51,7 +51,8 @@ TEST(WeightEncoder, PiecesAreThoseOfTheWhole) {
       pieces.insert(pieces.end(), piece.begin(), piece.end());
     }
     EXPECT_EQ(pieces, encoder.encode(0, kNumel)) << name_of(format);
-    // Those of a model in 4 bits are far from the values, but not farther than a gap of the code.
+    // Values of a model in 4 bits are far from the originals, but not farther than a gap of the
+    // code.
     std::vector<float> rounded(1024);
     encoder.round(1 << 20, View(rounded.data(), DType::f32, Shape{1024}, kCpu));
     for (size_t i = 0; i < rounded.size(); ++i) {

@@ -158,7 +158,7 @@ TEST(WholeModel, LossScale_ExpectedOrNot_ScalesEveryGradientExactly) {
   }
 }
 
-// Also of seeds that no float holds.
+// The seeds include those that no float can represent.
 TEST(WholeModel, SeedOnTheDevice_GivesTheBitsOfOneByValue) {
   for (const HeadGradient head : {HeadGradient::in_forward, HeadGradient::in_backward}) {
     const TinyModelOptions options{.dtype = DType::bf16, .recompute_blocks = true, .head = head};

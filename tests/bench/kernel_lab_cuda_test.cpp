@@ -44,7 +44,7 @@ TEST(KernelLabOnAGpu, StreamProbe_MovesWhatItSays) {
   context.synchronize();
 }
 
-// Where cuDNN is, attention is timed beside it; elsewhere the report says why not.
+// With cuDNN, the library's attention is timed, too; without it the report has the reason.
 TEST(KernelLabOnAGpu, AttentionHasABaselineOrTheReasonWhyNot) {
   Context context({.device = kGpu, .num_threads = 1});
   const ContextScope scope(context);

@@ -1,5 +1,5 @@
-// What `zinc bench ceilings --json` measures, with sizes that end at once: every key is there, and
-// the file can be read.
+// `zinc bench ceilings --json` with sizes that end at once: every key is there, and the file can be
+// read.
 #include <gtest/gtest.h>
 
 #include <algorithm>

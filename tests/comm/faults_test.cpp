@@ -1,4 +1,4 @@
-// What happens when a rank is late, gone, wrong or fails: the right rank is named, all wake up.
+// A rank is late, gone, wrong or fails: the right rank is named, and all ranks wake up.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -72,8 +72,8 @@ TEST_P(Faults, Deadline_SleepingRank_IsNamed) {
   }
 }
 
-// Rank 0 waits for both others, but rank 1 waits for rank 2 as well: in an earlier collective of a
-// group of its own, which rank 0 knows nothing of.
+// Rank 0 waits for both others, but rank 1 waits for rank 2 as well, in an earlier collective of
+// another group, which rank 0 does not know.
 TEST_P(Faults, Deadline_RankThatWaitsItself_IsNotBlamed) {
   std::atomic<bool> one_waits = false;
   std::atomic<bool> zero_has_given_up = false;

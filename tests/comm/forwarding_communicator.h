@@ -56,7 +56,7 @@ class ForwardingCommunicator : public Communicator {
   int64_t bytes_received() const override { return inner_->bytes_received(); }
 
  private:
-  // With the settings that were made on this one.
+  // The inner communicator, with the settings that were made on this one.
   Communicator& inner() {
     inner_->set_deadline(deadline());
     inner_->set_reduce_algorithm(reduce_algorithm());

@@ -28,8 +28,8 @@ class HeartbeatFolder {
   HeartbeatFolder& operator=(const HeartbeatFolder&) = delete;
 
   const std::string& path() const { return path_; }
-  // From now on reading this rank's file blocks, as in a folder whose server is gone: it is a pipe
-  // that nobody writes.
+  // From now on reading this rank's file blocks, as in a folder whose server is gone: the file is a
+  // pipe that nobody writes.
   void hang_at(int rank) {
     pipe_ = str(path_, "/rank_", rank, ".heartbeat");
     std::filesystem::remove(pipe_);

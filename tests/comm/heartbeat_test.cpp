@@ -86,7 +86,7 @@ class HeartbeatFolderThatHangs : public HeartbeatFiles {
 };
 class HeartbeatPace : public HeartbeatFolderThatHangs {};
 
-// It hangs until the end of the test.
+// The folder hangs until the end of the test.
 TEST_F(HeartbeatFolderThatHangs, HoldsNoErrorUp) {
   EXPECT_THAT(error(), AllOf(HasSubstr("waiting for rank 1"), HasSubstr("heartbeats:\nrank 0"),
                              HasSubstr("folder does not answer")));

@@ -38,7 +38,7 @@ namespace nccl_cuda_test {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// On a machine with several GPUs too.
+// The test also runs on a machine with several GPUs.
 TEST(GpuNccl, MemoryOfTheDevice_IsGatheredAndSummedInOrder) {
 #if defined(ZINC_CUDA_EMULATED)
   emulator::set_num_devices(3);
@@ -295,12 +295,12 @@ std::chrono::nanoseconds time_after_a_death() {
   return took;
 }
 
-// Their deadline is a minute.
+// The ranks' deadline is a minute.
 TEST(GpuNcclFaults, ARankThatDies_EndsTheOthersBeforeTheirDeadline_WhateverTheHeartbeats) {
   EXPECT_LT(time_after_a_death(), seconds(30));
 }
 
-// Of the 3 s that such a job has to end, the processes and their launcher need the larger part.
+// The processes and their launcher need the larger part of the 3 s that such a job has to end.
 TEST(GpuNcclPace, ARankThatDies_EndsTheOthersInTime_WhateverTheHeartbeats) {
   EXPECT_LT(time_after_a_death(), milliseconds(1500));
 }

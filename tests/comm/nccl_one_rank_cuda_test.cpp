@@ -31,7 +31,7 @@ void run_alone(const std::function<void(World&)>& body) {
 }
 bool has_nccl() { return !cuda_devices().empty() && why_no_nccl().empty(); }
 
-// What `body` called, where the library counts it.
+// The library's functions that `body` called, where the library counts them.
 std::map<std::string, int64_t> calls_of(const std::function<void()>& body) {
 #if defined(ZINC_CUDA_EMULATED)
   std::map<std::string, int64_t> before = emulator::nccl_calls();
@@ -56,7 +56,7 @@ void sum_alone(World& world, ReduceAlgorithm algorithm) {
   EXPECT_EQ(out.values<float>(), values);
   group.all_reduce({.inout = inout.view()}, stream).wait();
   EXPECT_EQ(inout.values<float>(), values);
-  // Into a sum of another dtype, for which the native algorithm has no room of its own.
+  // Into a sum of another dtype, for which the native algorithm has no memory.
   const GpuArray small(world, std::vector<bf16>(static_cast<size_t>(kFew), bf16(0.5f)));
   group.reduce_scatter({.in = small.view(), .out = out.view(), .accumulate = true}, stream).wait();
   const auto sums = out.values<float>();

@@ -65,7 +65,7 @@ TEST(Phantom, Groups_KnowWhichOfTheirRanksShareAHost) {
     int rank;
     int near_ranks;
   };
-  // Of 16 ranks; a pipeline is 0 2 4 6, and ranks that share states lie 8 apart.
+  // 16 ranks; a pipeline is 0 2 4 6, and ranks that share states are 8 apart.
   const Case table[] = {{MeshAxis::tensor, 5, 2}, {MeshAxis::pipe, 5, 2}, {MeshAxis::shards, 5, 1}};
   for (const Case& one : table) {
     SCOPED_TRACE(static_cast<int>(one.axis));
@@ -90,7 +90,7 @@ TEST(Phantom, Groups_KnowWhichOfTheirRanksShareAHost) {
     EXPECT_EQ(log.entries().back().cost.near_ranks, one.near_ranks);
     EXPECT_EQ(log.entries().back().cost.ranks, group->size());
     if (one.axis != MeshAxis::pipe) continue;
-    // Ranks 3 and 7: one on this host, one on the next.
+    // Rank 3 of the group is on this host, rank 1 on another.
     group->receive(part, 3, 0, context.compute());
     EXPECT_EQ(log.entries().back().cost.near_ranks, 2);
     group->receive(part, 1, 0, context.compute());
@@ -120,8 +120,8 @@ TEST(Phantom, Workspace_IsThatOfTheBackendItImitates) {
   const auto phantom = make_phantom({.rank = 0, .size = 4, .imitates = "local"});
   EXPECT_EQ(phantom->workspace_bytes(Collective::all_reduce, 1 << 20, DType::f32), 0);
   const auto mpi = make_phantom({.rank = 0, .size = 4, .imitates = "mpi"});
-  EXPECT_EQ(mpi->workspace_bytes(Collective::all_reduce, 1 << 20, DType::f32),
-            2 * 3 * (1 << 18));  // a quarter from each of three peers, twice
+  // The workspace holds a quarter of the array from each of three peers, twice.
+  EXPECT_EQ(mpi->workspace_bytes(Collective::all_reduce, 1 << 20, DType::f32), 2 * 3 * (1 << 18));
   EXPECT_EQ(mpi->workspace_bytes(Collective::all_gather, 1 << 20, DType::f32), 0);
   EXPECT_THROW(make_phantom({.imitates = "telepathy"}), InvalidArgument);
   EXPECT_THROW(make_phantom({.rank = 2, .size = 2}), InvalidArgument);

@@ -33,7 +33,7 @@ inline std::map<int, std::string> errors_of_ranks(
   return errors;
 }
 
-// Of `n` values of each rank.
+// Gathers `n` values of each rank.
 inline void all_gather(const Rank& rank, int64_t n) {
   auto shard = values_of<float>(rank.rank(), n, 1);
   std::vector<float> out(static_cast<size_t>(n * rank.size()));

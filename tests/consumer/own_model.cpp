@@ -1,5 +1,5 @@
-// What a program outside the tree asks of the library for a model of its own: gradients that are
-// checked, weights that are saved and read by name, training, predictions, generation.
+// A program outside of the tree that uses the library for its own model: it checks gradients, saves
+// weights and reads them by name, trains, predicts and generates.
 #include <cstdio>
 #include <memory>
 #include <string>

@@ -1,4 +1,5 @@
-// What a compiler says of slips in a program: each in a few lines. One is taken by a macro.
+// A compiler's messages for slips in a program must be a few lines each. A macro takes one of the
+// slips.
 #include <string>
 
 #include <zinc/zinc.h>

@@ -103,7 +103,7 @@ TEST(AllocatorStreams, NeighboursOfSeveralStreams_JoinBeforeANewSegment) {
   for (size_t i = 3; i < 6; ++i) blocks[i].reset();
   const Block joined = allocator->allocate(5 * kMiB, Tier::device, Label::workspace, *compute);
   EXPECT_EQ(joined.data(), third);
-  EXPECT_EQ(done, 2);  // it waited for both
+  EXPECT_EQ(done, 2);  // the stream waited for both
   EXPECT_EQ(log->num_acquires, 1);
 }
 
@@ -233,7 +233,7 @@ TEST(AllocatorStreams, FailedHomeStream_IsReportedAtReuseAndNothingIsLost) {
   EXPECT_EQ(allocator->report().reserved[0].live, 0);
 }
 
-// Every block is filled by its home stream with a pattern of its own, and checked by the same
+// Every block is filled by its home stream with the block's own pattern, and checked by the same
 // stream just before it is freed. Reuse that overtakes the work of the previous owner shows as a
 // foreign pattern. Sizes around the pools' limit and few segments make reuse frequent.
 int64_t foreign_bytes(uint64_t seed, bool poison) {
@@ -288,7 +288,7 @@ TEST(AllocatorStreams, ShuffledStreams_NeverSeeEachOthersBytes) {
   }
 }
 
-// What a random program of allocations and frees on three streams sees at every step.
+// The observations of a random program of allocations and frees on three streams, at every step.
 struct Transcript {
   std::vector<std::string> steps;
 };

@@ -187,7 +187,7 @@ TEST(Context, Slot_IsOnePerTypeAndContext) {
   EXPECT_EQ(&a.slot<Counter>(), &a.slot<Counter>());
 }
 
-// What queued work may use: gone only after the work.
+// An object that queued work may use: it ends only after the work.
 struct Handle {
   std::atomic<bool>* gone = nullptr;
   Handle() = default;

@@ -61,7 +61,7 @@ TEST_P(Crc32c, NoBytes_ChangeNothing) {
   EXPECT_EQ(crc({}, 0x12345678u), 0x12345678u);
 }
 
-// By the definition: one bit at a time.
+// Computes the checksum by the definition: one bit at a time.
 uint32_t by_bits(std::span<const std::byte> data) {
   uint32_t state = ~0u;
   for (const std::byte byte : data) {

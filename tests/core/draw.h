@@ -24,7 +24,7 @@ class Draw {
     return value;
   }
   bool flip(std::string_view name) { return one_of(name, {false, true}); }
-  // Of an index in a list whose members have names.
+  // Draws an index into a list whose members have names.
   template <class T>
   T named(std::string_view name, std::initializer_list<T> values) {
     const T value = values.begin()[key_.bits(next_++) % values.size()];

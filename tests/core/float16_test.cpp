@@ -48,7 +48,7 @@ float widened(uint16_t bits) {
   return static_cast<float>(value);
 }
 
-// What the bits mean, by the definition of the format.
+// The value of the bits, by the definition of the format.
 template <class T>
 double value_of(uint16_t bits) {
   using F = Format<T>;

@@ -37,7 +37,7 @@ TEST(HostMemorySource, Acquire_MoreThanTheAddressSpace_GivesNull) {
   EXPECT_EQ(source->acquire(Tier::device, int64_t{1} << 60), nullptr);
 }
 
-// What /proc/self/smaps says of the mapping that holds `address`: the line that begins with `key`.
+// The line of /proc/self/smaps that begins with `key`, for the mapping that holds `address`.
 std::string mapping_line(const void* address, const std::string& key) {
   std::ifstream smaps("/proc/self/smaps");
   const auto wanted = reinterpret_cast<uintptr_t>(address);

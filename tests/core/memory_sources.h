@@ -13,7 +13,7 @@
 
 namespace zinc {
 
-// What an observed source did; outlives the allocator that owns the source.
+// The calls that an observed source got; outlives the allocator that owns the source.
 struct SourceLog {
   struct Segment {
     std::byte* base;
@@ -21,7 +21,7 @@ struct SourceLog {
     bool released;
   };
   std::vector<Segment> segments;  // in the order of acquisition
-  int num_acquires = 0;           // also those that failed
+  int num_acquires = 0;           // failed ones too
   std::function<void(void* data, int64_t bytes)> on_release;
 
   // "segment:offset" of an address, the same for equal placements in two sources.

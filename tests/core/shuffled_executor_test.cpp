@@ -94,7 +94,7 @@ TEST(ShuffledExecutor, AllWaitsPresent_NeverAWrongValue) {
   }
 }
 
-// In every run of 20 seeds, not only in a lucky one.
+// The fault shows in every run of 20 seeds, not only in a lucky one.
 TEST(ShuffledExecutor, MissingWait_ShowsWithinTwentySeeds) {
   for (uint64_t first = 0; first < 400; first += 20) {
     int without_gather = 0;
@@ -119,7 +119,7 @@ TEST(ShuffledExecutor, MissingHostWait_ShowsWithinTwentySeeds) {
     wrong += value == 1 ? 0 : 1;
   }
   EXPECT_GT(wrong, 0);
-  EXPECT_LT(wrong, 20);  // by seed, work also runs at its issue
+  EXPECT_LT(wrong, 20);  // with Order::by_seed work also runs at its issue
 }
 
 // The order in which a program of three streams runs, one letter a task.

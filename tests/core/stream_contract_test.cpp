@@ -1,4 +1,4 @@
-// What core/stream.h promises, on every executor.
+// The promises of core/stream.h, on every executor.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -192,7 +192,7 @@ TEST_P(StreamContract, Wait_ForAnotherStream_OrdersTheWorkOfBoth) {
     producer->enqueue("write", [&value, i] { value = i; });
     consumer->wait(producer->record());
     consumer->enqueue("read", [&] { seen.push_back(value); });
-    producer->wait(consumer->record());  // or the next write would overtake the read
+    producer->wait(consumer->record());  // otherwise the next write would overtake the read
   }
   consumer->synchronize();
   ASSERT_EQ(seen.size(), 200u);

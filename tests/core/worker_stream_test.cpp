@@ -140,7 +140,8 @@ TEST(WorkerStream, Trace_StallOfAStream_NamesLaneAndProducer) {
 TEST(WorkerStream, Trace_StallOfTheHost_IsOnLaneZero) {
   TraceRecorder trace;
   Event(std::make_shared<BlockedEvent>(77, &trace)).wait();
-  Event(std::make_shared<BlockedEvent>(78, nullptr)).wait();  // of a stream without a trace
+  // An event of a stream without a trace.
+  Event(std::make_shared<BlockedEvent>(78, nullptr)).wait();
   const std::vector<TraceEvent> events = trace.events();
   ASSERT_EQ(events.size(), 1u);
   EXPECT_EQ(events[0].kind, TraceKind::stall);

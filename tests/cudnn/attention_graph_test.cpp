@@ -1,5 +1,5 @@
-// That our graphs say attention and its gradients: computed as they stand, they are what the f64
-// kernels of the CPU compute.
+// Our graphs express attention and its gradients: computed operation by operation, they give the
+// results of the CPU's f64 kernels.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -164,8 +164,8 @@ struct Problem {
   static constexpr double kScaleFactor = 1.7;
 };
 
-// What is beside the heads in a buffer is equal where nobody wrote it. 1e-12: sums of some dozens
-// of f64 in another order.
+// The parts of a buffer beside the heads are equal if nothing wrote them. 1e-12: sums of some
+// dozens of f64 in another order.
 void expect_near(const std::vector<double>& left, const std::vector<double>& right) {
   ASSERT_EQ(left.size(), right.size());
   for (size_t i = 0; i < left.size(); ++i) ASSERT_NEAR(left[i], right[i], 1e-12) << "element " << i;

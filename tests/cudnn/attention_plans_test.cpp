@@ -1,6 +1,6 @@
-// The plans that cuDNN makes of our graphs for an H100 and an H200, of which it is only told: that
-// they exist, forward and backward, for every mask, and what workspace they take. What they compute
-// is for the start-up check to say, on a GPU.
+// The plans that cuDNN makes of our graphs for a described H100 and H200: they exist, forward and
+// backward, for every mask, and take the expected workspace. The start-up check, on a GPU, compares
+// their results.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,8 +19,7 @@ namespace attention_plans_test {
 
 using ::testing::HasSubstr;
 
-// cuDNN's own description of a device, of an H100 or H200 with 132 multiprocessors. Their memory is
-// all that differs.
+// cuDNN's own description of an H100 or H200 with 132 multiprocessors. Only their memory differs.
 std::string gpu(const std::string& name, int64_t memory_bytes) {
   return str(R"({"deviceVer": 900, "driverVer": 13000, "cudaDeviceId": 0,
     "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64],
@@ -67,7 +66,7 @@ std::string name_of(const AttentionKey& key) {
 
 class CudnnPlans : public ::testing::Test {
  protected:
-  // By its name: who asks for the driver's library later gets this one.
+  // Loads the library by its name: later requests for the driver's library get this one.
   static void SetUpTestSuite() {
     ASSERT_NE(dlopen(ZINC_DRIVER_STAND_IN, RTLD_NOW | RTLD_LOCAL), nullptr) << dlerror();
   }
@@ -156,7 +155,7 @@ TEST_F(CudnnPlans, AnyNumberOfTokens) {
   expect_plan(key);
 }
 
-// What the check at the first use asks for.
+// The problems of the check at the first use.
 TEST_F(CudnnPlans, TheProblemsOfTheCheck) {
   for (const AttentionPass pass : {AttentionPass::forward, AttentionPass::backward}) {
     AttentionKey kind = key_of(pass, DType::f16, 4, 2048, {32, 8, 128});

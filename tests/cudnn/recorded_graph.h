@@ -15,8 +15,8 @@ namespace zinc::test {
 // The functions that build descriptors; the others are null.
 kernels::cuda::CudnnFunctions recording_functions();
 
-// Where a tensor of a number begins: f64 whatever its type in the graph, at the strides that the
-// graph gives it. Tensors that the graph keeps to itself are not asked for.
+// The memory of each tensor, by its number: f64, whatever the tensor's type in the graph, at the
+// graph's strides. Tensors that the graph keeps to itself have none.
 using Memory = std::map<int64_t, double*>;
 // Throws Error where the graph has an operation that is unknown here, or a tensor that has no
 // place.

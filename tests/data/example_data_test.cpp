@@ -93,7 +93,7 @@ TEST_F(ExampleDataTest, LabelsApart_AreThoseThatAreTrained) {
   EXPECT_THROW(PackedExamples(data, 9), InvalidArgument);
 }
 
-// As transformers' DataCollatorForLanguageModeling draws them.
+// Tokens are drawn as by transformers' DataCollatorForLanguageModeling.
 TEST_F(ExampleDataTest, HiddenTokens_AreADrawnShareOfThoseThatMayBe) {
   constexpr int64_t kTexts = 200, kLength = 100, kVocabulary = 50;
   constexpr int32_t kFirst = 3, kMask = 4;  // 0 and 1 stand around a text
@@ -229,7 +229,7 @@ TEST_F(ExampleDataTest, Cache_IsKeyedByFileTokenizerAndSettings) {
   folder_.write("vocab.json", "{ }");
   keys.insert(key(settings(), with));
   EXPECT_EQ(keys.size(), 14U);
-  // The same size, another time.
+  // The file has the same size, but another time.
   std::filesystem::last_write_time(
       path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
   EXPECT_FALSE(keys.contains(key(settings(), options())));
@@ -354,7 +354,7 @@ TEST_F(ExampleDataTest, Collate_PadsToAMultipleOfTheLongest) {
   EXPECT_EQ(batch.num_targets, 2);
 }
 
-// Which sample is in which micro-batch of a run, and how long it is.
+// The samples of a run's micro-batches, and their lengths.
 struct Taken {
   std::map<int64_t, int> times;  // by sample
   int64_t padding = 0;
@@ -409,7 +409,7 @@ TEST_F(ExampleDataTest, End_LeavesShortAndEmptyBatches) {
   }
 }
 
-// Of few records and many epochs too, whether batches end with epochs or not.
+// This holds also with few records and many epochs, whether batches end with epochs or not.
 TEST_F(ExampleDataTest, Epochs_TakeEverySampleOnceAndNoBatchHoldsOneTwice) {
   for (const int64_t count : {12, 13, 48, 50, 301}) {
     const ExampleData data = numbers(count);

@@ -1,4 +1,4 @@
-// Records as examples: fields, chat formats, masks. What is expected of formats and masks comes
+// Records as examples: fields, chat formats, masks. The expected results of formats and masks come
 // from tests/reference/examples.json, which tests/reference/make_examples.py wrote.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -119,7 +119,7 @@ TEST(PromptPattern, PlacesAndEscapes) {
   }
 }
 
-// Of the models' own templates.
+// Compares with the models' own templates.
 TEST(ChatFormat, EqualsPublishedTemplates) {
   for (const files::json::Value& expected : reference().at("chats").as_array()) {
     const ChatFormat format = parse_chat_format(expected.at("format").as_string());

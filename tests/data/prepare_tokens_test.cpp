@@ -51,7 +51,7 @@ class PrepareTokens : public ::testing::Test {
     }
     return all;
   }
-  // Of all shards in order.
+  // The tokens of all shards, in order.
   std::vector<int32_t> written(int64_t shards) {
     std::vector<int32_t> all;
     for (int64_t i = 0; i < shards; ++i) {

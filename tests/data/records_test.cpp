@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Of each record: its place without the folder, and its fields.
+// Gives, for each record, its place without the folder, and its fields.
 std::vector<std::string> records_of(const std::string& path) {
   const auto reader = open_records(path);
   std::vector<std::string> records;
@@ -219,7 +219,7 @@ TEST_F(PackedRecords, DamageNamesTheByte) {
   EXPECT_THAT(problem("cut.jsonl.gz", bytes_.substr(0, bytes_.size() - 9)),
               HasSubstr("cut.jsonl.gz: cannot be unpacked at byte 47: the file ends"));
   std::string changed = bytes_;
-  changed[20] ^= 0x10;  // of the check sum
+  changed[20] ^= 0x10;  // in the checksum
   EXPECT_THAT(problem("bad.jsonl.gz", changed), HasSubstr("cannot be unpacked at byte"));
   EXPECT_THAT(problem("plain.jsonl.gz", "{\"x\": 1}\n"), HasSubstr("cannot be unpacked"));
   EXPECT_THAT(problem("none.jsonl.gz", ""), HasSubstr("cannot be unpacked"));

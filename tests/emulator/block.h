@@ -83,7 +83,7 @@ class Block {
 
   void run(const std::function<void()>& body);
 
-  // Of the calling fiber's block; throws Fault outside a kernel.
+  // The block of the calling fiber; throws Fault outside a kernel.
   static Block& current() {
     if (current_ == nullptr) throw_outside();
     return *current_;
@@ -99,7 +99,7 @@ class Block {
   // Work beside the threads: it is done in any order, at a moment that the seed draws, soon or
   // late, at the latest when no thread can go on.
   void do_later(std::function<void()> work);
-  // What a unit of the multiprocessor knows of this block; made when it is first asked for.
+  // The state that a unit of the multiprocessor has for this block; made at first use.
   template <class T>
   T& unit() {
     std::shared_ptr<void>& found = units_[typeid(T)];
@@ -127,7 +127,7 @@ class Block {
     size_t bytes;
     size_t source_bytes;
   };
-  // Where a thread waits, and what for.
+  // The place where a thread waits, and the condition.
   struct Wait {
     const char* what = nullptr;  // null: it does not wait
     std::source_location where;
@@ -141,8 +141,8 @@ class Block {
     ThreadIds ids;
     int index = 0;
     Wait wait;
-    std::function<bool()> is_over;  // of wait_until()
-    int barrier_count = 0;          // what the last barrier gave
+    std::function<bool()> is_over;  // for wait_until()
+    int barrier_count = 0;          // the result of the last barrier
     std::vector<AsyncCopy> open_group;
     std::vector<std::vector<AsyncCopy>> groups;  // the oldest first
   };
@@ -154,7 +154,7 @@ class Block {
   // Chooses who goes on, and gives it a fiber.
   Fiber& choose_next();
   void do_one_of_later();
-  // Until a thread can go on, or nothing is left to do.
+  // Does later work until a thread can go on, or none is left.
   void do_later_while_stuck();
   Thread& take_ready() { return threads_[static_cast<size_t>(ready_.take(shuffle_))]; }
   void suspend();
@@ -169,14 +169,14 @@ class Block {
   std::vector<Thread> threads_;
   ReadyThreads ready_;
   const std::function<void()>* body_ = nullptr;
-  Fiber scheduler_;  // what runs when no thread can go on
+  Fiber scheduler_;  // the fiber that runs when no thread can go on
   std::deque<Fiber> fibers_;
-  std::vector<Fiber*> idle_;  // whose threads have ended
+  std::vector<Fiber*> idle_;  // fibers whose threads have ended
   Thread* running_ = nullptr;
   size_t left_ = 0;  // threads that have not ended
   std::exception_ptr failure_;
   std::vector<std::function<void()>> later_;
-  // That work waits for, about, while threads can go on; 0: all. Drawn by the first.
+  // About how many rounds such work waits while threads can go on; 0: all. The first one draws it.
   std::optional<uint64_t> rounds_of_later_;
   std::vector<std::function<void()>> checks_;
   std::map<std::type_index, std::shared_ptr<void>> units_;

@@ -267,7 +267,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType, cuuint32_
                                 CUtensorMapFloatOOBfill) {
   constexpr uint64_t kUnit = 16, kMaxBox = 256;
   constexpr uint64_t kMaxExtent = uint64_t{1} << 32, kMaxStride = uint64_t{1} << 40;
-  constexpr int kElementBytes = 2;  // of the types that there are
+  constexpr int kElementBytes = 2;  // of all types that are emulated
   if (rank == 0 || rank > TensorMap::kMaxRank ||
       reinterpret_cast<uintptr_t>(address) % kUnit != 0) {
     return CUDA_ERROR_INVALID_VALUE;

@@ -1,11 +1,11 @@
-// tests/emulator/bulk_copy.h: what compute capability 9.0 adds to a block's memory: barriers that
-// count arrivals and bytes (mbarrier), boxes of tensors that a unit of its own copies to shared
-// memory (TMA), barriers of a part of the block, and the asynchronous proxy, through which TMA and
-// wgmma see shared memory.
+// tests/emulator/bulk_copy.h: a block's memory with compute capability 9.0: barriers that count
+// arrivals and bytes (mbarrier), boxes of tensors that a hardware unit copies to shared memory
+// (TMA), barriers of a part of the block, and the asynchronous proxy, through which TMA and wgmma
+// see shared memory.
 //
-// A copy is done at a moment that the seed draws; until then its destination is poisoned. What
-// threads wrote to shared memory, the asynchronous proxy sees after fence.proxy.async alone. The
-// emulator does not know who wrote a byte: one thread's fence publishes what all have written.
+// A copy is done at a moment that the seed draws; until then its destination is poisoned. The
+// asynchronous proxy sees writes of threads to shared memory only after fence.proxy.async. The
+// emulator does not know which thread wrote a byte: one thread's fence publishes all writes.
 #pragma once
 
 #include <array>
@@ -31,8 +31,8 @@ struct TensorMap {
 };
 
 // Note [Swizzle]
-// Of an address of shared memory, bits 4 to 6 (5, 4) are xored with bits 7 to 9 (8, 7) in the modes
-// of 128 (64, 32) bytes: eight rows of 128 bytes have one chunk of 16 bytes in eight places.
+// In the mode of 128 (64, 32) bytes, bits 4 to 6 (5, 4) of an address in shared memory are xored
+// with bits 7 to 9 (8, 7): eight rows of 128 bytes have one chunk of 16 bytes in eight places.
 uintptr_t swizzled_address(uintptr_t address, int swizzle_bytes);
 
 // --- mbarrier. A phase is over when `count` threads have arrived and all expected bytes have come.
@@ -42,7 +42,7 @@ void fence_mbarrier_init();
 void arrive_mbarrier(uint64_t* barrier);
 // The same, and the phase waits for so many bytes more.
 void arrive_mbarrier_expecting(uint64_t* barrier, uint32_t bytes);
-// Until the phase of this parity is over; the first phase has parity 0.
+// Waits until the phase of this parity is over; the first phase has parity 0.
 void wait_mbarrier(uint64_t* barrier, uint32_t parity,
                    std::source_location where = std::source_location::current());
 

@@ -13,7 +13,7 @@ namespace zinc::emulator {
 // Gives the task of one launch, in the order of the capture, by the thread that launches.
 using MakeTask = std::function<Stream::Task()>;
 
-// The calls of a stream, which is lane 0, and of those that joined it.
+// The calls of a stream, which is lane 0, and of the streams that joined it.
 class Capture {
  public:
   // A point in a lane.

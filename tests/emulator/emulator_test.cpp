@@ -73,8 +73,8 @@ TEST(Emulator, MissingBarrierBetweenRounds_FailsWithin20Seeds) {
   EXPECT_THAT(two_rounds(true), testing::IsEmpty());
 }
 
-// As above, where a warp gets to its next write by a dozen collectives: only a warp that is ahead
-// of the others overwrites what they have not read.
+// The same, where a warp reaches its next write after a dozen collectives: only a warp that is
+// ahead of the others overwrites values that they have not read.
 std::vector<std::string> two_sums(bool with_second_barrier) {
   return failures([&] {
     std::vector<int> out(128, 0);

@@ -76,7 +76,7 @@ Fiber::~Fiber() {
 
 void Fiber::restart() {
 #if defined(__SANITIZE_ADDRESS__)
-  ASAN_UNPOISON_MEMORY_REGION(stack_, stack_bytes_);  // what its last user left poisoned
+  ASAN_UNPOISON_MEMORY_REGION(stack_, stack_bytes_);  // the part that its last user left poisoned
 #endif
   // Tops that lie at one place of their pages would meet in a few lines of the processor's cache.
   const size_t number = reinterpret_cast<uintptr_t>(mapping_) / kStackBytes;

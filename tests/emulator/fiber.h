@@ -36,7 +36,7 @@ class Fiber {
   std::function<Fiber*()> body_;
   boost::context::detail::fcontext_t context_ = nullptr;
   void* mapping_ = nullptr;
-  // Of the address sanitizer: the stack, and what it keeps while another fiber runs.
+  // For the address sanitizer: the stack, and the sanitizer's data while another fiber runs.
   const void* stack_ = nullptr;
   size_t stack_bytes_ = 0;
   void* fake_stack_ = nullptr;

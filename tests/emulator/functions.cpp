@@ -76,7 +76,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* use, const void*) {
   *use = {};
   return cudaSuccess;
 }
-// What the program's symbol table calls it, this process does not know.
+// This process does not know the kernel's name in the program's symbol table.
 cudaError_t cudaFuncGetName(const char** name, const void* function) {
   static std::map<const void*, std::string> names;
   const std::lock_guard lock(mutex);

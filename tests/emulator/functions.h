@@ -19,9 +19,9 @@ int64_t num_opt_ins();
 // No kernel has opted in to anything, as in a process that has just begun.
 void forget_opt_ins();
 
-// Of every kernel that was launched, by address, a line "OFFSET THREADS BYTES": the entry, in
-// hexadecimal, as far behind the beginning of this program as its symbol table says; the most
-// threads of a block and dynamic bytes of shared memory. False where the file cannot be written.
+// Writes a line "OFFSET THREADS BYTES" for every kernel that was launched, by address: the offset
+// of its entry from the beginning of the program, in hexadecimal, as in the symbol table; the most
+// threads of a block; the most dynamic bytes of shared memory. False if the file cannot be written.
 bool write_launches(const std::string& path);
 
 }  // namespace zinc::emulator

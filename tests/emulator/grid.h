@@ -36,7 +36,7 @@ struct Size3 {
 inline constexpr int kWarpSize = 32;
 inline constexpr uint32_t kMaxThreads = 1024;             // of a block
 inline constexpr size_t kMaxSharedBytes = 227 * 1024;     // of a block, static and dynamic
-inline constexpr size_t kDefaultSharedBytes = 48 * 1024;  // of that without opting in
+inline constexpr size_t kDefaultSharedBytes = 48 * 1024;  // the part of it without opting in
 // The dynamic part begins at a multiple of this: the compiler pads the static part.
 inline constexpr size_t kSharedAlignment = 1024;
 
@@ -46,8 +46,8 @@ void set_seed(uint64_t seed);
 struct Launch {
   Size3 grid, block;
   size_t dynamic_shared_bytes = 0;
-  size_t max_dynamic_bytes = kDefaultSharedBytes;  // that the kernel may have
-  bool opted_in = false;  // to more than kDefaultSharedBytes, static and dynamic together
+  size_t max_dynamic_bytes = kDefaultSharedBytes;  // most dynamic bytes that the kernel may have
+  bool opted_in = false;  // opted in to more than kDefaultSharedBytes, static and dynamic together
 };
 // Why CUDA would refuse it; empty: it would not, unless static bytes come to too much with it.
 std::string why_refused(const Launch& launch);
@@ -55,7 +55,7 @@ std::string why_refused(const Launch& launch);
 // Runs `body` once for every thread of the grid and returns when all are done; rethrows the first
 // Fault (or other exception), in block order. Throws Fault where CUDA refuses the launch.
 void run_grid(const Launch& launch, const std::function<void()>& body);
-// Of a kernel that has not opted in to shared memory.
+// Runs a kernel that has not opted in to shared memory.
 inline void run_grid(Size3 grid, Size3 block, size_t dynamic_shared_bytes,
                      const std::function<void()>& body) {
   run_grid({.grid = grid, .block = block, .dynamic_shared_bytes = dynamic_shared_bytes}, body);
@@ -65,10 +65,10 @@ struct ThreadIds {
   Size3 thread{0, 0, 0}, block{0, 0, 0}, block_size, grid_size;
   int lane = 0;
 };
-// Of the calling fiber; throws Fault outside a kernel.
+// The ids of the calling fiber; throws Fault outside a kernel.
 const ThreadIds& ids();
 
-// What the lanes in `mask` do together: `combine` is called once, by the last lane to arrive, with
+// A collective of the lanes in `mask`: `combine` is called once, by the last lane to arrive, with
 // each lane's own `in` and `out` (null for lanes that are not in `mask`). All lanes must come to
 // the same place with the same mask.
 using Combine = void (*)(const void* const in[kWarpSize], void* const out[kWarpSize],

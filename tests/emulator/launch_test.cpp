@@ -1,4 +1,4 @@
-// What a driver refuses of a launch, the emulator refuses; and launch() opts in where it must.
+// The emulator refuses the launches that a driver refuses; launch() opts in where it must.
 #include <cuda_runtime.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 //   background  communicators do not block, and every few groups ncclGroupEnd leaves the queueing
 //               to the background: an event recorded before ncclCommGetAsyncError says that it is
 //               done comes too early
-// Where the stream captures, a launch of the graph is as an issue at that time.
+// If the stream captures, each launch of the graph counts as an issue at the time of the launch.
 // Two ranks on one GPU are an error of the start, as in NCCL. Sums run from the last rank down.
 #include "tests/emulator/nccl.h"
 
@@ -67,7 +67,7 @@ struct Call {
   ncclDataType_t type = ncclUint8;
   int peer = 0;
   cudaStream_t stream = nullptr;
-  uint64_t round = 0;  // of a collective, among its communicator's
+  uint64_t round = 0;  // for a collective: its number among its communicator's
 
   size_t bytes() const { return count * size_of(type); }
   bool is_message() const { return kind == Kind::send || kind == Kind::receive; }
@@ -84,7 +84,7 @@ struct Round {
   int taken = 0;
 };
 
-// What the ranks of one communicator share.
+// The state that the ranks of one communicator share.
 struct Meeting {
   explicit Meeting(int world) : size(world), device(static_cast<size_t>(world), -1) {}
 
@@ -111,7 +111,7 @@ struct NcclComm {
   std::thread::id owner;
   std::atomic<bool> aborted = false;
   uint64_t launched = 0;  // groups
-  uint64_t issued = 0;    // those that streams were told, once for each launch of a graph
+  uint64_t issued = 0;    // groups that streams got, once for each launch of a graph
   uint64_t rounds = 0;    // collectives among them
   uint64_t ran = 0;
   bool polled = false;
@@ -146,7 +146,7 @@ void forget(NcclComm* comm) {
   communicators().erase(comm);
 }
 
-// The groups of the calling thread.
+// The NCCL groups that the calling thread has open.
 thread_local int group_depth = 0;
 thread_local std::map<NcclComm*, std::vector<Call>> group_calls;
 

@@ -10,7 +10,7 @@ namespace zinc::emulator {
 // This rank never joins a communicator; -1: all do.
 void set_nccl_absent_rank(int rank);
 
-// What NCCL says of a peer whose process has gone: every communicator there is fails with `why`.
+// Makes every communicator fail with `why`, as NCCL does when a peer's process has gone.
 void fail_nccl(const std::string& why);
 
 // Calls so far, of all ranks, by name: "init", "group", "abort", "send", "receive", "all_gather",

@@ -33,7 +33,7 @@ class RuntimeStream {
 
   ShuffledExecutor* executor() const { return executor_.get(); }
   int number() const { return number_; }
-  // With what was put off before.
+  // The stream's queue, with the tasks that were put off before.
   Stream* queue() {
     for (Stream::Task& task : std::exchange(put_off_, {}))
       lane_->enqueue("put off", std::move(task));
@@ -68,7 +68,7 @@ class RuntimeStream {
     lane_of_capture_ = capture->join();
     origin.joined_.push_back(this);
   }
-  // Of an origin: for all that joined.
+  // Called on the origin: ends the capture of all streams that joined.
   std::shared_ptr<const Capture> end_capture() {
     std::shared_ptr<const Capture> ended = capture_;
     for (RuntimeStream* stream : std::exchange(joined_, {})) stream->capture_ = nullptr;
@@ -84,15 +84,16 @@ class RuntimeStream {
   std::vector<Stream::Task> put_off_;
   std::shared_ptr<Capture> capture_;
   size_t lane_of_capture_ = 0;
-  std::vector<RuntimeStream*> joined_;  // to the capture that this one has begun
+  std::vector<RuntimeStream*> joined_;  // streams that joined the capture that this one has begun
 };
 
 struct RuntimeEvent {
   Event event;
-  std::shared_ptr<Capture> captured;  // by which it was recorded instead
+  std::shared_ptr<Capture> captured;  // the capture that recorded it instead
   Capture::Mark mark;
   int stream = -1;  // number() of the one that recorded it
-  // For threads other than that of the streams, which cannot make them progress.
+  // The executor of the stream that recorded the event. A thread with another executor cannot make
+  // it progress, and reads `reached` instead.
   const ShuffledExecutor* executor = nullptr;
   std::shared_ptr<std::atomic<bool>> reached;
   bool has_clock = false;
@@ -181,7 +182,7 @@ thread_local std::shared_ptr<ShuffledExecutor> thread_executor;
 thread_local int thread_device = 0;
 thread_local int thread_streams = 0;   // made so far
 thread_local int thread_captures = 0;  // under way, of streams of this thread
-thread_local std::map<const Capture*, RuntimeStream*> origins;  // of those
+thread_local std::map<const Capture*, RuntimeStream*> origins;  // of captures under way
 thread_local cudaStreamCaptureMode thread_capture_mode = cudaStreamCaptureModeGlobal;
 
 ShuffledExecutor& executor_of_thread() {
@@ -208,7 +209,7 @@ bool breaks_capture() {
   return thread_captures > 0 && thread_capture_mode != cudaStreamCaptureModeRelaxed;
 }
 
-// Whether waits for the event are left out on purpose.
+// Whether a test leaves out waits for the event on purpose.
 bool is_ignored(const RuntimeEvent& event) {
   return ignores_stream_waits || (event.stream >= 0 && event.stream == ignores_waits_for);
 }

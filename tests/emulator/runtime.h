@@ -11,14 +11,14 @@
 //   events      a wait for an event that was never recorded does nothing; a later record does not
 //               move a wait that was issued before it; any thread may query one, but only that of
 //               the streams makes them progress
-//   graphs      a stream that captures keeps what it is told, and so does one that waits for its
+//   graphs      a stream that captures keeps its calls, and so does a stream that waits for its
 //               events, until the first one ends the capture, which comes behind all of it; a
 //               launch queues it as often as it is made, in as many lanes. Refused while a stream
 //               captures: to wait for it, copies of pageable memory, in its thread calls that may
 //               wait for the device (unless its mode is relaxed), to wait for events from outside
-// What runs at its issue runs in the thread that issues: a collective then blocks that thread until
-// its peers' streams have come to it, where a GPU would block a stream. So ranks that meet on the
-// host while work of theirs is under way, as no program should need to, take Order::latest, in
+// Work that runs at its issue runs in the issuing thread: a collective then blocks that thread
+// until its peers' streams have come to it, where a GPU would block a stream. So ranks that meet on
+// the host while their work is under way, as no program should need to, take Order::latest, in
 // which nothing runs before a wait or query needs it. Streams, events and their waits belong to the
 // thread that made the streams: every thread has a device of its own, so that ranks can be threads.
 #pragma once
@@ -41,8 +41,8 @@ void put_off(RuntimeStream* stream, MakeTask make);
 // The calling thread's device: waits for its work and starts afresh with this seed, for the streams
 // that are made from now on.
 void set_runtime_seed(uint64_t seed);
-// Of the devices of threads that have none yet: seed 0 and Order::by_seed unless a test says
-// otherwise.
+// Sets the schedule of the devices of threads that have none yet: seed 0 and Order::by_seed unless
+// a test says otherwise.
 void set_default_schedule(uint64_t seed,
                           ShuffledExecutor::Order order = ShuffledExecutor::Order::by_seed);
 // A planted mistake, in all threads: cudaStreamWaitEvent does nothing.
@@ -66,7 +66,7 @@ void set_device_memory_bytes(int64_t bytes);
 int64_t device_memory_bytes();
 // GPUs that cudaGetDeviceCount finds: 1 unless a test says otherwise.
 void set_num_devices(int count);
-// Their compute capability: 9.0 unless a test says otherwise.
+// Sets the devices' compute capability: 9.0 unless a test says otherwise.
 void set_compute_capability(int major);
 
 }  // namespace zinc::emulator

@@ -292,7 +292,7 @@ TEST_F(EmulatedRuntime, FailedHostTask_FailsEveryStreamOfTheDevice) {
   EXPECT_FALSE(ran);
 }
 
-// CUDA may run each of them in another thread, which has OpenMP's own number of threads.
+// CUDA may run each host task in another thread, which has the default number of threads.
 TEST_F(EmulatedRuntime, HostTasks_BringTheirNumberOfThreads) {
   const int before = num_parallel_threads();
   const auto streams = make_cuda_streams(kGpu);
@@ -339,8 +339,9 @@ TEST_F(EmulatedRuntime, Graph_RepeatsWhatWasRecorded) {
   }
 }
 
-// What a recording forks to another stream and takes back is part of it, behind and before what the
-// other stream is told outside; also where nobody waits for the fork.
+// Work that a recording forks to another stream and joins again is part of the recording. It runs
+// behind the stream's earlier work outside of the recording, and ahead of its later work; also if
+// no stream waits for the fork.
 TEST_F(EmulatedRuntime, Graph_ForksToOtherStreamsAndJoins) {
   const auto wrong = [](bool takes_back) {
     int wrong = 0;

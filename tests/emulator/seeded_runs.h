@@ -12,8 +12,7 @@ namespace zinc::emulator {
 
 inline constexpr int kSeeds = 20;
 
-// What went wrong, of each seed under which a run is not right: a Fault's message, or "wrong
-// values".
+// The failure of each seed under which a run is not right: a Fault's message, or "wrong values".
 inline std::vector<std::string> failures(const std::function<bool()>& run_and_check) {
   std::vector<std::string> result;
   for (int seed = 0; seed < kSeeds; ++seed) {

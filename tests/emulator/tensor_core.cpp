@@ -13,7 +13,7 @@ namespace {
 
 constexpr uint32_t kAllLanes = 0xffffffffu;
 constexpr int kRows = 8;          // of a matrix of ldmatrix
-constexpr size_t kRowBytes = 16;  // and one of these
+constexpr size_t kRowBytes = 16;  // of one of these rows
 
 std::atomic<uint64_t> products{0};
 std::atomic<uint64_t> bank_conflicts{0};

@@ -17,7 +17,7 @@ enum class MmaType { bf16, f16 };
 // has them. In f32: the sum so far, then the products in the order of k.
 void multiply_add(MmaType type, float (&sum)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]);
 
-// Of all launches since the program began.
+// Counts over all launches since the program began.
 struct TensorCoreUse {
   uint64_t products = 0;        // mma instructions of a warp
   uint64_t bank_conflicts = 0;  // rows of ldmatrix that came to banks which another row of their

@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint32_t kWholeWarp = 0xffffffffu;
 constexpr int kK = 16;         // of an instruction
-constexpr int kWarpRows = 16;  // of 64
+constexpr int kWarpRows = 16;  // of 64 rows
 constexpr int kMaxN = 256;
 constexpr int kGroupWarps = 4;  // of a warpgroup
 constexpr int kRegisters = 64 * 1024;
@@ -251,7 +251,7 @@ uint32_t element_address(uint64_t descriptor, bool by_k, int row, int k) {
   const auto at = [](int value) { return static_cast<uint32_t>(value); };
   uint32_t offset = 0;
   if (swizzle != 0) {
-    const auto rows = static_cast<uintptr_t>(swizzle) / 16;  // from which a pattern repeats
+    const auto rows = static_cast<uintptr_t>(swizzle) / 16;  // rows after which a pattern repeats
     if ((start >> 7 & (rows - 1)) != 0) {
       throw Fault("wgmma: a swizzled matrix begins inside the pattern");
     }

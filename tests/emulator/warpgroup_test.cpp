@@ -18,7 +18,7 @@ namespace zinc::emulator {
 namespace warpgroup_test {
 
 using namespace kernels::cuda;
-// Not the emulator's functions of these names.
+// The emulator has functions of the same names; these are kernels/cuda's.
 using kernels::cuda::commit_products;
 using kernels::cuda::dynamic_shared;
 using kernels::cuda::set_registers;
@@ -132,7 +132,7 @@ TEST(BulkCopy, PlantedFaultsAreFound) {
   EXPECT_THAT(copy_and_read(CopyFault::nobody_waits),
               Contains(HasSubstr("ends while bulk copies write")).Times(Ge(kSeeds / 2)));
 }
-#if !defined(__SANITIZE_ADDRESS__)  // it would stop at the read
+#if !defined(__SANITIZE_ADDRESS__)  // the sanitizer would stop at the read
 TEST(BulkCopy, BytesBeforeTheWaitArePoison) {
   EXPECT_THAT(copy_and_read(CopyFault::no_wait), Contains("wrong values").Times(Ge(kSeeds / 2)));
   EXPECT_THAT(copy_and_read(CopyFault::wrong_parity), SizeIs(kSeeds));

@@ -24,7 +24,7 @@ constexpr int kSeeds = 40;
 constexpr int kWays = 3;
 constexpr int kSteps = 2;
 
-// What decides bits.
+// The settings that decide bits.
 struct Drawn {
   Case c;
   EngineConfig config;

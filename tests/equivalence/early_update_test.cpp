@@ -61,7 +61,7 @@ TEST(EarlyUpdate, OnStages1And2ChangesNoBit) {
 }
 
 struct Seen {
-  int64_t reads = 0;  // of states, begun before backward ended
+  int64_t reads = 0;  // reads of states, begun before backward ended
   int64_t all = 0;
 };
 

@@ -133,8 +133,8 @@ class GpuStages : public testing::TestWithParam<int> {  // an index of kCases
 };
 class GpuStagesSlow : public GpuStages {};
 
-// Not all: every stage under the last schedule, which mixes the others, and those on one stage
-// each. Over the cases each schedule meets each stage.
+// all = false: every stage under the last schedule, which mixes the others, and each other schedule
+// on one stage. Over the cases each schedule meets each stage.
 void GpuStages::run_schedules(bool all) {
   const Case c = kCases[GetParam()];
   constexpr int kSteps = 2;
@@ -340,7 +340,7 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
                                                   .max_samples = 4,
                                                   .rank = ranks.rank(),
                                                   .world = ranks.size()});
-      const train::CheckpointSaver saver(engine, folder.path());  // its buffers
+      const train::CheckpointSaver saver(engine, folder.path());  // takes its buffers
       train::Trainer trainer(engine, loader, &evaluation, {}, nullptr,
                              {.steps = 2, .save = [&](const std::string&) {
                                 engine.read_own(zero::Engine::Own::weights_and_states, {});

@@ -36,7 +36,8 @@ TEST_P(GradientsOnNvme, ChangeNoBit) {
   const int steps = c.dtype == DType::f16 ? 4 : 2;  // the first ones overflow
   const offload::SwapFolder folder;
   const bool tree = c.determinism == Determinism::world && c.accumulation > 1;
-  // With clipping the update ends beside the next forward pass, without it begins in backward.
+  // With clipping the update ends beside the next forward pass; without it the update begins in
+  // backward.
   for (const double clipping : {0.5, 0.0}) {
     EngineConfig config = config_of(c);
     config.gradient.clipping = clipping;
@@ -105,7 +106,7 @@ TEST(GradientsOnNvme, KeptIn16BitsOverMicroBatches_ChangeNoBit) {
   EXPECT_TRUE(run(c, gradients_on_nvme(config, folder), 3) == reference);
 }
 
-// Also of those that an update reads which has begun in backward.
+// Gradients can also be read while an update that has begun in backward reads them.
 TEST(GradientsOnNvme, AreGivenBetweenBackwardAndStep) {
   const offload::SwapFolder folder;
   const auto gradients = [&](GradientOffload place) {
@@ -160,7 +161,7 @@ TEST(GradientsOnNvme, OfADynamicModel_ChangeNoBit) {
 }
 
 struct Moved {
-  offload::SwapTraffic swap;  // of the second of two steps
+  offload::SwapTraffic swap;  // in the second of two steps
   int64_t process_wrote = 0;
   int64_t process_read = 0;
   int64_t trained = 0;  // elements
@@ -224,7 +225,7 @@ TEST(GradientsOnNvme, TravelPastThePageCache_AndAreNowhereElse) {
     int64_t accumulation;
     DType dtype;
     int64_t bytes;  // of a sum's element
-    int64_t times;  // that sums leave
+    int64_t times;  // number of times that sums leave
   };
   for (const Way& way : {Way{PassOrder::horizontal, 3, DType::bf16, 4, 3},
                          Way{PassOrder::horizontal, 1, DType::bf16, 2, 1},
@@ -283,8 +284,8 @@ TEST(GradientsOnNvme, TheTraceShowsThemBesideBackward) {
     for (const TraceEvent& other : of_gradients(offload::kWriteLane)) written += inside(other);
     for (const TraceEvent& other : of_gradients(offload::kReadLane)) read += inside(other);
   }
-  EXPECT_GT(written, 4 * 4);  // of each of four passes some groups
-  EXPECT_GT(read, 2 * 4);     // of the second ones of a step
+  EXPECT_GT(written, 4 * 4);  // some groups in each of four passes
+  EXPECT_GT(read, 2 * 4);     // some groups in the second passes of a step
 }
 
 // The swap file of gradients is made after that of states.

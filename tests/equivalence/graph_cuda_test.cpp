@@ -38,15 +38,15 @@ struct Case {
   int64_t accumulation = 1;
   int64_t recompute_every = 0;
   double dropout = 0.0;
-  bool every_schedule = false;  // of streams; else the one that mixes the others
+  bool every_schedule = false;  // all schedules of streams; else the one that mixes the others
   bool nccl = false;            // a GPU for every rank; else all share the first one
   bool sgd = false;
   bool selective = false;  // recomputation
-  bool means = false;      // of each micro-batch's own targets, which differ in number
+  bool means = false;      // means over each micro-batch's own targets, which differ in number
   optim::Moments moments = optim::Moments::f32;
   bool fp8 = false;
   kernels::WgmmaUse wgmma = kernels::WgmmaUse::by_table;
-  int longer_step = -1;  // it has one more micro-batch, in a NoSync
+  int longer_step = -1;  // step with one more micro-batch, in a NoSync
 };
 
 zero::EngineConfig config_of(const Case& c, bool graph) {
@@ -73,8 +73,8 @@ zero::EngineConfig config_of(const Case& c, bool graph) {
   config.schedule.total_steps = 8;
   config.zero.stage = c.stage;
   config.zero.overlap_comm = true;
-  config.zero.param_persistence_threshold = 0;  // on stage 3 all is gathered
-  config.zero.max_live_parameters = 20'000;     // and some of it released before backward
+  config.zero.param_persistence_threshold = 0;  // so on stage 3 all parameters are gathered
+  config.zero.max_live_parameters = 20'000;     // so some of them are released before backward
   config.recompute.every_blocks = c.recompute_every;
   config.recompute.selective = c.selective;
   config.cuda_graph = graph;
@@ -233,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(
              .nccl = true}),
     [](const auto& info) { return std::string(info.param.name); });
 
-// What the step's graphs read has moved then, and moves back in the step behind it.
+// Memory that the step's graphs read has moved in that step, and moves back in the next one.
 TEST(GpuGraphs, AStepWithMoreMicroBatches_IsRecordedAnew) {
   const Case c{.name = "LongerStep", .longer_step = 2};
   const Outcome graphs = run(c, true, 5);

@@ -78,7 +78,7 @@ TEST(GpuHostUpdate, ThatFails_IsTheErrorOfEveryCallAfterIt) {
 #if defined(ZINC_CUDA_EMULATED)
 struct Seen {
   int64_t all = 0;     // updates by the host
-  int64_t beside = 0;  // of these, after the first and before the last kernel of the device
+  int64_t beside = 0;  // those after the first and before the last kernel of the device
 };
 
 // The step that is updated came before the passes that are looked at, or ends with them.
@@ -95,7 +95,7 @@ Seen updates_beside_kernels(bool is_early, std::optional<bool> overlap, const Sc
     Engine engine(model, config, world);
     engine.run_passes(std::vector{make_batch(0)});
     engine.step();
-    // For an update within its step that is its end.
+    // An update within its step ends here.
     world.context().compute()->synchronize();
     if (is_early) {
       world.context().synchronize();

@@ -25,7 +25,7 @@ struct HostUpdateWay {
   OffloadDevice parameters = OffloadDevice::none;
   PassOrder order = PassOrder::horizontal;
   double ratio = 1.0;
-  OffloadDevice inputs = OffloadDevice::none;  // of recomputation
+  OffloadDevice inputs = OffloadDevice::none;  // place of recomputation's inputs
 };
 
 struct HostUpdateCase {
@@ -95,8 +95,8 @@ inline void expect_own_weights_of_parameters(Engine& engine) {
   }
 }
 
-// What a client sees of a training who looks after each step in another way, so that each way meets
-// an update under way; six ways in all.
+// The values that a client sees when it looks after each step of a training, each time in another
+// way, so that each way meets an update under way; six ways in all.
 inline std::vector<float> seen_between_steps(const EngineConfig& config, Device device, int ranks,
                                              int steps) {
   std::vector<float> seen;

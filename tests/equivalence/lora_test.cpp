@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
                              c.quantize ? name_of(*c.quantize) : ""));
     });
 
-// What is frozen stays as it was, to the last bit.
+// Frozen weights keep their values, to the last bit.
 TEST(Lora, LeavesTheBaseAlone) {
   const Case c{.world = 2, .dtype = DType::bf16, .lora = true};
   EngineConfig config = config_of(c);

@@ -107,8 +107,8 @@ int64_t bytes_on_lane(const TraceRecorder& trace, int lane) {
   return bytes;
 }
 
-// Of 16-bit parameters only what is gathered and what is small is on the device; every byte comes
-// from the disk once per pass and goes back once per step, past the page cache.
+// Only gathered and small 16-bit parameters are on the device. Every byte comes from the disk once
+// per pass and goes back once per step, past the page cache.
 TEST(ParameterPlacement, OnNvme_ParametersTravelAndAreNowhereElse) {
   const offload::SwapFolder folder;
   if (!offload::open_unnamed(folder.path()).is_direct()) GTEST_SKIP() << "no O_DIRECT there";

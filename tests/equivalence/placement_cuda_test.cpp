@@ -30,7 +30,7 @@ struct Places {
   PassOrder order = PassOrder::horizontal;
   OffloadStep step = OffloadStep::host;
   double ratio = 1.0;
-  OffloadDevice inputs = OffloadDevice::none;  // of recomputation
+  OffloadDevice inputs = OffloadDevice::none;  // place of recomputation's inputs
   GradientOffload gradients = GradientOffload::host;
 };
 
@@ -193,7 +193,7 @@ TEST(GpuPlacement, StatesGradientsAndParametersLeaveTheDevice) {
     EXPECT_GT(live(*moved, Tier::pinned_host, Label::gradients), gradients / 2);
     EXPECT_LT(live(*moved, Tier::device, Label::parameters),
               live(resident, Tier::device, Label::parameters));
-    // What is left is one group's at a time.
+    // The rest is the memory of one group at a time.
     EXPECT_LT(moved->at(Tier::device).peak, resident.at(Tier::device).peak - states);
   }
   EXPECT_EQ(live(host, Tier::pinned_host, Label::optimizer), states);

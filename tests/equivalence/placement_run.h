@@ -36,7 +36,7 @@ struct Case {
   bool fp8 = false;
   bool narrow_logits = false;
   double dropout = 0.1;
-  std::optional<DType> wire{};  // of gradients
+  std::optional<DType> wire{};  // dtype of gradients on the wire
 };
 
 inline EngineConfig config_of(const Case& c) {
@@ -88,7 +88,7 @@ inline Outcome run(const Case& c, const EngineConfig& config, int steps,
     world.communicator().set_deadline(std::chrono::minutes(1));
     const std::unique_ptr<nn::Model> made = make_tiny_model(c.family, c.dropout);
     nn::Model& model = *made;
-    // Of the middle of the model.
+    // A parameter from the middle of the model.
     const auto parameters = model.named_parameters();
     const std::string sample = parameters[parameters.size() / 2].first;
     Engine engine(model, config, world);

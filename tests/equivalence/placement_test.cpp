@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(
                  c.narrow_logits ? "NarrowLogits" : "");
     });
 
-// That the engine does what the configuration says: other losses, and near ones.
+// The engine follows the configuration: losses differ, and are near.
 void expect_other_losses(const Case& c, const Case& changed) {
   const Outcome before = run(c, config_of(c), 2), after = run(changed, config_of(changed), 2);
   EXPECT_NE(after.losses, before.losses);
@@ -286,7 +286,7 @@ TEST(Placement, OnNvme_StatesTravelOncePerStepAndAreNowhereElse) {
     EXPECT_EQ(report.at(Tier::nvme, Label::optimizer).live, trained * 12);
     EXPECT_EQ(report.at(Tier::device, Label::optimizer).peak, 0);
     EXPECT_EQ(report.at(Tier::pinned_host, Label::optimizer).peak, 0);
-    // Three tiles of three planes, and two of 16-bit weights.
+    // Staging memory has three tiles of three planes, and two of 16-bit weights.
     EXPECT_EQ(report.at(Tier::pinned_host, Label::staging).live, 3 * 2048 * 12 + 2 * 2048 * 2);
     engine.backward(engine.forward(make_batch(0)));
     const int64_t before = bytes_of_process("write_bytes:");

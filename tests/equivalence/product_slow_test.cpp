@@ -22,7 +22,7 @@ using training::RunOptions;
 
 constexpr int kSteps = 20;
 
-// By the number of the run.
+// The execution, by the number of the run.
 RunOptions execution_of(uint64_t number) {
   using Execution = ContextOptions::Execution;
   switch (number % 3) {

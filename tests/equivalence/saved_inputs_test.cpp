@@ -135,7 +135,7 @@ TEST(InputsOnNvme, LieThere_AndTravelPastThePageCache) {
   EXPECT_EQ(moved.memory.at(Tier::pinned_host, Label::staging).peak, 2 * kInput);
   EXPECT_EQ(moved.memory.at(Tier::pinned_host).peak, 2 * kInput);
   offload::SwapTraffic expected;
-  expected.bytes_read = expected.bytes_written = 2 * 2 * kInput;  // of each micro-batch two
+  expected.bytes_read = expected.bytes_written = 2 * 2 * kInput;  // two for each micro-batch
   EXPECT_EQ(moved.first, expected);
   EXPECT_EQ(moved.second, expected);
   EXPECT_GT(moved.second.busy_ns, 0);

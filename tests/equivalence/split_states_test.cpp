@@ -88,7 +88,8 @@ INSTANTIATE_TEST_SUITE_P(
                  c.determinism == Determinism::world ? "World" : "");
     });
 
-// What a client reads, edits and writes to files of states that are cut within a parameter.
+// The values that a client reads, edits and writes to files, with states that are cut within a
+// parameter.
 TEST(SplitStates, ValuesReadAndSetBetweenStepsAreThoseOfTheDevice) {
   const auto values = [](int stage, DType dtype, OffloadDevice device, double ratio) {
     std::vector<float> seen;
@@ -164,7 +165,7 @@ TEST(SplitStates, OfOneRankAreInBothTiersByTheirShare) {
     const int64_t host = live(split, Tier::pinned_host, Label::optimizer);
     EXPECT_EQ(host + live(split, Tier::device, Label::optimizer), states);
     EXPECT_GE(static_cast<double>(host), ratio * static_cast<double>(states));
-    // Less than one chunk of master weights and two moments more.
+    // The excess is less than one chunk of master weights and two moments.
     EXPECT_LT(static_cast<double>(host), ratio * static_cast<double>(states) + 12.0 * kNormChunk);
     EXPECT_EQ(live(split, Tier::pinned_host, Label::gradients), host / 12 * 2);
     if (ratio == 0.0) {

@@ -177,7 +177,7 @@ TEST_P(SavedInputsOf, ChangeNoBitUnderShuffledExecution) {
   }
 }
 
-// What a training of two steps took, and what of it was there at its end.
+// The memory that a training of two steps took, and the part that was there at its end.
 MemoryReport memory_of(const RecomputeConfig& recompute) {
   MemoryReport report;
   comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
@@ -366,7 +366,7 @@ TEST(Stage3, GathersReleasesAndPrefetchesEveryStep) {
         prefetches += event.kind == TraceKind::prefetch ? 1 : 0;
         releases += event.kind == TraceKind::release ? 1 : 0;
       }
-      // Six groups, gathered for forward and again for backward.
+      // Six groups are gathered for forward and again for backward.
       EXPECT_GE(gathers + prefetches, 11) << step;
       EXPECT_GT(prefetches, 0) << step;
       EXPECT_EQ(releases, gathers + prefetches) << step;

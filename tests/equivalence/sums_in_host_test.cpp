@@ -13,8 +13,8 @@ class SumsInHost : public testing::TestWithParam<Case> {};
 TEST_P(SumsInHost, ChangeNoBit) {
   const Case c = GetParam();
   const offload::SwapFolder folder;
-  // With clipping the update ends beside the next forward pass or in the step, without it begins in
-  // backward.
+  // With clipping the update ends beside the next forward pass or in the step; without it the
+  // update begins in backward.
   for (const double clipping : {0.5, 0.0}) {
     EngineConfig config = config_of(c);
     config.gradient.clipping = clipping;

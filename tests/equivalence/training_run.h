@@ -34,13 +34,13 @@ struct Case {
   int world = 1;
   int64_t accumulation = 1;
   DType dtype = DType::f32;
-  ReduceSchedule schedule = ReduceSchedule::boundary;  // where there are several micro-batches
+  ReduceSchedule schedule = ReduceSchedule::boundary;  // with several micro-batches
   Family family = Family::gpt2;
   bool lora = false;  // adapters alone are trained
   bool dora = false;  // the lengths of rows with them
   std::string lora_target = "all-linear";
   std::optional<BlockFormat> quantize{};  // the base, under adapters
-  std::optional<DType> wire{};            // of gradients
+  std::optional<DType> wire{};            // dtype of gradients on the wire
 };
 
 inline std::unique_ptr<nn::Model> make_model(const Case& c) {
@@ -70,7 +70,7 @@ struct RunOptions {
   ContextOptions::Execution execution = ContextOptions::Execution::concurrent;
   uint64_t shuffle_seed = 0;
   bool delays = false;  // every rank lags at another place in every step
-  // Put around the communicator of each rank.
+  // Makes the communicator that each rank uses around its own; may be empty.
   std::function<std::unique_ptr<comm::Communicator>(std::unique_ptr<comm::Communicator>)> decorate;
 };
 
@@ -80,7 +80,7 @@ inline void lag(comm::World& world, StreamRole role, int64_t step) {
   world.context().stream(role).submit("lag", [time] { std::this_thread::sleep_for(time); });
 }
 
-// What this rank sees of a training with `config`. Collective.
+// The outcome on this rank of a training with `config`. Collective.
 inline Outcome train(const Case& c, const EngineConfig& config, int steps, comm::World& world,
                      bool delays = false) {
   Outcome outcome;
@@ -117,7 +117,7 @@ inline Outcome train(const Case& c, const EngineConfig& config, int steps, comm:
   return outcome;
 }
 
-// What rank 0 sees where ranks are threads.
+// The outcome on rank 0; ranks are threads.
 inline Outcome run(const Case& c, const EngineConfig& config, int steps,
                    const RunOptions& options = {}) {
   Outcome outcome;

@@ -48,11 +48,11 @@ struct Explosive : nn::Gpt2 {
 struct Case {
   const char* name;
   int stage = 0;
-  int world = 1;  // above 1: each with a GPU of its own, by NCCL
+  int world = 1;  // above 1: each rank has a GPU, with NCCL
   DType dtype = DType::f16;
   zero::LossReduction reduction = zero::LossReduction::tokens;
   bool sgd = false;
-  bool every_schedule = false;  // of streams; else the one that mixes the others
+  bool every_schedule = false;  // all schedules of streams; else the one that mixes the others
 };
 
 zero::EngineConfig config_of(const Case& c) {
@@ -105,7 +105,7 @@ Outcome run(const Case& c, bool host_decides, const std::string& pattern) {
       }
       EXPECT_EQ(result.outcome,
                 step == 'x' ? zero::StepOutcome::skipped_overflow : zero::StepOutcome::applied);
-      // Not a number where the loss is not.
+      // Loss and norm of a skipped step are no numbers; -1 stands for them.
       const double loss = step == 'x' ? -1.0 : result.loss;
       const double norm = step == 'x' ? -1.0 : result.gradient_norm;
       mine.figures.insert(mine.figures.end(),
@@ -222,7 +222,7 @@ TEST(GpuVerdict, AStepThatTheHostDecides_WaitsForLossesAndNorm) {
   }
 }
 
-// What the host has done that stops it or the device, in all ranks.
+// The host's calls that stop it or the device, in all ranks.
 struct Stops {
   int64_t waits = emulator::num_host_waits();
   int64_t device_wide = emulator::num_device_synchronizations();

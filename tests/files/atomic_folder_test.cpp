@@ -21,9 +21,9 @@ namespace atomic_folder_test {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// In the order in which a replacement calls the system: the new folder is synced, renamed (which a
-// folder that is there refuses), exchanged; else the old one goes aside, the new one in, perhaps
-// the old one back; then the names are synced.
+// Calls are counted in the order in which a replacement makes them: the new folder is synced,
+// renamed (which a folder that is there refuses), exchanged; else the old one goes aside, the new
+// one in, perhaps the old one back; then the names are synced.
 constexpr int kNewInPlace = 1, kOldAside = 2, kNewIn = 3, kOldBack = 4;  // calls of rename
 constexpr int kSyncNew = 1, kSyncNames = 2;                              // calls of fsync
 
@@ -111,7 +111,7 @@ TEST(ReplacedFolder, ThatWasRefusedItsPlaceOrSync_StaysAndIsNamed) {
   }
 }
 
-// Until the names are durable the old content may be what a crash leaves: it is deleted after.
+// A crash may leave the old content until the names are durable, so it is deleted after that.
 TEST(ReplacedFolder, WhoseNamesCannotBeSynced_IsThere_AndTheOldOneStays) {
   for (const bool exchanges : {true, false}) {
     const ScratchFolder folder;

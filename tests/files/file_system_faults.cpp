@@ -23,7 +23,7 @@ struct PlannedFaults {
   std::vector<FileSystemFaults::Fault> faults;
   std::array<int, kNumFileSystemCalls> calls{};  // so far, by kind
 };
-std::mutex mutex;  // of all of these
+std::mutex mutex;  // guards all of these
 PlannedFaults planned_faults;
 std::atomic<bool> faults_are_planned{false};
 

@@ -1,5 +1,5 @@
-// Calls of the file system that fail as a test says, and a record of those that changed something,
-// in all threads.
+// Calls of the file system that fail as a test says, and a record of the calls that changed
+// something, in all threads.
 #pragma once
 
 #include <cstdint>
@@ -28,13 +28,13 @@ class FileSystemFaults {
   struct Fault {
     FileSystemCall call;
     int nth = 1;
-    // Of a write 0: it reports success, and a bit of what it wrote is wrong. Of a write or a read
-    // kShort: a half is done, and it says so.
+    // 0: a write reports success, and a bit of its bytes is wrong. kShort: a write or a read does
+    // half, and says so.
     int error = 0;
     static constexpr int kShort = -2;
   };
   explicit FileSystemFaults(std::vector<Fault> faults);
-  // Calls of a kind so far.
+  // The number of calls of a kind so far.
   static int calls(FileSystemCall call);
   ~FileSystemFaults();
   FileSystemFaults(const FileSystemFaults&) = delete;

@@ -140,7 +140,7 @@ TEST(AtomicFile, FullDisk_IsNoSpaceAndLeavesNothing) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-// A write that fails half-way, as on a full disk without reservation: in a process of its own,
+// A write fails half-way, as on a full disk without reservation. It runs in another process,
 // because the limit cannot be taken back.
 TEST(AtomicFile, WriteFails_TargetStaysAndNothingIsLeft) {
   const ScratchFolder folder;

@@ -28,7 +28,8 @@ std::string text(const std::string& value) {
   return "X"s + static_cast<char>(value.size()) + "\0\0\0"s + value;
 }
 
-// What protocol 2 writes for a tensor of `elements` floats in the storage "0" of `stored` floats.
+// The bytes that protocol 2 writes for a tensor of `elements` floats in the storage "0" of `stored`
+// floats.
 std::string tensor(int offset, int extent, int stride, int stored) {
   const auto number = [](int value) {
     return "J"s + std::string(reinterpret_cast<char*>(&value), 4);

@@ -279,7 +279,7 @@ TEST(SafetensorsReader, OneChangedByte_NeverPassesUnchecked) {
       }
     }
   }
-  EXPECT_GT(refused, 1000);  // what passes are changed names and metadata
+  EXPECT_GT(refused, 1000);  // the accepted rest are changed names and metadata
 }
 
 std::vector<TensorSpec> reference_specs() {

@@ -141,9 +141,9 @@ TEST(TorchFile, FirstLayout_IsRead) {
   EXPECT_THAT(said(whole.substr(0, whole.size() - 1)), HasSubstr("the file: it is cut short"));
   EXPECT_THAT(said(whole.substr(0, 200)), HasSubstr("cut short"));
   std::string longer = whole;
-  longer[whole.size() - 12] = 2;  // its number of elements
+  longer[whole.size() - 12] = 2;  // the storage's number of elements
   EXPECT_THAT(said(longer), HasSubstr("has 2 elements, its tensors say 1"));
-  whole[18] = 'x';  // of 1001
+  whole[18] = 'x';  // a byte of 1001
   EXPECT_THAT(said(whole), HasSubstr("this version"));
 }
 
@@ -204,8 +204,8 @@ void read_everything(const TorchFile& file) {
   }
 }
 
-// Whether the file opens with every `step`-th byte changed in turn, and cut there: how often not.
-// What is read lies in the file, which the build with sanitizers checks.
+// Counts the refusals of a file with every `step`-th byte changed in turn, and cut there.
+// Everything that is read lies in the file, which the build with sanitizers checks.
 int refusals_of_damage(const std::string& name, size_t step) {
   const ScratchFolder folder;
   const std::string whole = read_whole_file(kFolder + name);

@@ -1,5 +1,5 @@
-// Fuzz target: bytes as the manifest of a checkpoint, and as the index of a state file. What is
-// accepted names plain files alone, and survives being written and read again.
+// Fuzz target: bytes as the manifest of a checkpoint, and as the index of a state file. Accepted
+// bytes name only plain files, and survive being written and read again.
 #include <cstdint>
 #include <cstdlib>
 #include <span>
@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
   try_as(check_index, text);
   try_as(check_manifest, text);
-  // With a checksum that is right, so that what is behind it is seen.
+  // The checksum is right here, so that the rest is read.
   constexpr char kDigits[] = "0123456789abcdef";
   const uint32_t crc = zinc::crc32c(std::as_bytes(std::span(text)));
   std::string hex;

@@ -35,7 +35,7 @@ void check_json(const std::string& text) {
   }
 }
 
-// What a run does with a configuration, as numbers. Throws where it cannot be built.
+// The effect of a configuration on a run, as numbers. Throws where the run cannot be built.
 std::vector<double> meaning(const zinc::train::Config& config) {
   const zinc::zero::EngineConfig& engine = config.engine;
   const zinc::optim::HyperParameters& hyper = engine.optimizer.hyper;

@@ -1,5 +1,5 @@
-// Fuzz target: bytes as a pickle. What the machine accepts is a graph without cycles whose
-// accessors work, and its tensors lie within their storages.
+// Fuzz target: bytes as a pickle. The machine's result is a graph without cycles whose accessors
+// work, and its tensors lie within their storages.
 #include <cstdint>
 #include <cstdlib>
 #include <memory>

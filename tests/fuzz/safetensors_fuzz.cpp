@@ -1,5 +1,5 @@
-// Fuzz target: bytes as a safetensors file. What the reader accepts lies within the file, covers
-// its data without a hole, and survives being written and read again.
+// Fuzz target: bytes as a safetensors file. Accepted tensors lie within the file, cover its data
+// without a hole, and survive being written and read again.
 #include <cstdint>
 #include <cstdlib>
 #include <span>

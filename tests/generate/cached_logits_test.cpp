@@ -50,7 +50,7 @@ std::unique_ptr<nn::Model> llama() {
   return std::make_unique<nn::Llama>(config);
 }
 
-// With a window shorter than the texts.
+// A model with a window shorter than the texts.
 std::unique_ptr<nn::Model> mistral() {
   nn::LlamaConfig config;
   config.kind = nn::LlamaKind::mistral;
@@ -108,7 +108,7 @@ class CachedModel : public testing::TestWithParam<ModelCase> {
         .tokens;
   }
 
-  // A pass over all of one text.
+  // Makes a pass over all of one text.
   NextLogits whole() {
     return [this](std::span<const OpenText> texts) {
       EXPECT_EQ(texts.size(), 1u);

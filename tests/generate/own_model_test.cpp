@@ -36,7 +36,7 @@ std::string refusal(const Work& work) {
 
 // --- data
 
-// Sample i: i + 1 tokens of value i + 1.
+// Sample i has i + 1 tokens of value i + 1.
 data::Sample sample_of(int64_t index, std::vector<int32_t> labels) {
   const auto size = static_cast<size_t>(index + 1);
   return {.tokens = std::vector<int32_t>(size, static_cast<int32_t>(index + 1)),

@@ -60,7 +60,7 @@ TEST(SampleToken, TopK_KeepsTheMostLikely) {
   const double e = std::exp(1.0);
   expect_frequencies(counts_of(logits, {.top_k = 3}, kDraws),
                      {0.0, e / (2 * e + 1), 1 / (2 * e + 1), e / (2 * e + 1)}, kDraws);
-  // Those that are equal to the last stay.
+  // Tokens that are equal to the last one stay.
   EXPECT_GT(counts_of(logits, {.top_k = 1}, 100)[1], 20);
   EXPECT_GT(counts_of(logits, {.top_k = 1}, 100)[3], 20);
   EXPECT_EQ(counts_of(logits, {.top_k = 100}, 100), counts_of(logits, {}, 100));

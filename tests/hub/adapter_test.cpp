@@ -1,4 +1,4 @@
-// What of a model is trained, and adapters as folders.
+// The trained part of a model, and adapters as folders.
 #include "hub/adapter.h"
 
 #include <gmock/gmock.h>
@@ -317,7 +317,7 @@ struct SavedAdapter {
     std::filesystem::rename(folder / "renamed", file);
   }
 
-  // What another model takes from it.
+  // The values that another model reads from it.
   void expect_read(const NameMap& names = {}) const {
     comm::run_local_ranks(1, {.seed = 6, .num_threads = 1}, [&](comm::World&) {
       nn::Gpt2 model(zero::test::tiny_config());
@@ -361,7 +361,7 @@ TEST(Adapter, NamesOfAWholeState_AreUnderstood) {
   adapter.expect_read();
 }
 
-// What peft writes where the embeddings were resized: the module under three names.
+// peft's file after a resize of the embeddings: the module has three names.
 TEST(Adapter, ModuleToSaveUnderThreeNames_IsReadOnce) {
   const SavedAdapter adapter(with_saved_module());
   adapter.rename([](const std::string& name) -> std::vector<std::string> {

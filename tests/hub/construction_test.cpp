@@ -1,5 +1,5 @@
-// What it takes to make a model and an engine on stage 3: no rank ever holds more than its shards
-// and a small piece of one parameter, whether weights are initialised or read from files.
+// The memory for a model and an engine on stage 3: no rank ever holds more than its shards and a
+// small piece of one parameter, whether weights are initialised or read from files.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -83,7 +83,7 @@ class Watched : public nn::WeightSource {
   int64_t elements() const { return elements_; }
   int64_t heap() const { return heap_; }
   int64_t peak_mapped() const { return mapped_; }
-  // By this rank's allocator, on all tiers.
+  // Bytes of this rank's allocator, on all tiers.
   int64_t mapped() const {
     const MemoryReport report = context_.allocator().report();
     int64_t bytes = 0;

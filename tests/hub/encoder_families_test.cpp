@@ -63,7 +63,7 @@ TEST(EncoderFamilies, PublishedConfigs_AreThePresets) {
             T5Config::preset("flan-t5-base"));
 }
 
-// What transformers 5 writes of version 1.1: a head that is tied, and an output that is not scaled.
+// transformers 5 writes version 1.1 with a tied head and an output that is not scaled.
 TEST(EncoderFamilies, T5OfTransformers5_IsToldByTheScaleOfItsOutput) {
   const auto config = parse(R"({"model_type": "t5", "tie_word_embeddings": true,
                                 "scale_decoder_outputs": false})")
@@ -164,7 +164,7 @@ TEST(EncoderFamilies, HeadsOfOtherTasks_AreLeftAside) {
   const auto model = make_model(config);
   std::vector<files::TensorSpec> specs;
   for (const auto& [name, parameter] : model->named_parameters()) {
-    // As bert-base-uncased has them.
+    // The names in bert-base-uncased.
     std::string old = name;
     if (old.ends_with("LayerNorm.weight")) old.replace(old.size() - 6, 6, "gamma");
     if (old.ends_with("LayerNorm.bias")) old.replace(old.size() - 4, 4, "beta");

@@ -38,7 +38,7 @@ TEST(Families, EveryBuiltinRow_IsFoundByItsNames) {
   EXPECT_EQ(find_family_of_architecture("GPT2ForSomething")->model_type, "gpt2");
 }
 
-// What a row writes is what it reads, and the model's weights all have a place in files.
+// A row reads what it writes, and every weight of the model has a place in files.
 TEST(Families, EveryPreset_HasAPlaceForEachOfItsWeights) {
   for (const Family* family : families()) {
     for (const FamilyPreset& preset : family->presets) {
@@ -164,7 +164,7 @@ TEST(Families, ProgramAddsItsOwn_Once) {
                ConfigError);
   EXPECT_THAT(known_families("onw"), HasSubstr("did you mean \"own\"? zinc has gpt2"));
 
-  // Its weights go through a folder and come back, under the names of its map.
+  // The model's weights go through a folder and come back, under the names of its map.
   const files::ScratchFolder folder;
   folder.write("config.json", model_config_json(config, DType::f32));
   const NameMap of_folder = name_map_of_folder(folder.path());

@@ -31,11 +31,11 @@ struct Case {
   std::vector<WeightSpec> ours;
   std::vector<NameRow> rows;
   std::vector<WeightSpec> theirs;
-  // theirs[name][i] = ours: what the layout says, index by index.
+  // theirs[name][i] = ours: the layout, index by index.
   std::function<void(const Values& ours, Values& theirs)> oracle;
 };
 
-// theirs [heads, 3, dim, width] from one of ours for each of q, k and v.
+// Fills theirs [heads, 3, dim, width] from ours: one tensor each for q, k and v.
 void interleave(const Values& ours, const std::vector<std::string>& names, int64_t width,
                 std::vector<float>& theirs) {
   for (int64_t h = 0; h < kHeads; ++h) {

@@ -52,7 +52,7 @@ void expect_all(const WeightFolder& folder) {
 }
 
 TEST(PlanShards, FillsInOrderAndNeverDivides) {
-  // 16, 8, 16, 36 and 4 bytes.
+  // The tensors have 16, 8, 16, 36 and 4 bytes.
   EXPECT_EQ(files::plan_shards(specs(), 24),
             (std::vector<std::vector<size_t>>{{0, 1}, {2}, {3}, {4}}));
   EXPECT_EQ(files::plan_shards(specs(), 40), (std::vector<std::vector<size_t>>{{0, 1, 2}, {3, 4}}));

@@ -134,7 +134,7 @@ TEST(WeightReader, Head_BelongsToUntiedModelsOnly) {
               ElementsAre("lm_head.weight"));
 }
 
-// What safetensors.torch.save_model writes: of tied tensors the first name alone.
+// The files of safetensors.torch.save_model: of tied tensors only the first name.
 TEST(WeightReader, TiedTable_MayStandUnderTheHeadsName) {
   nn::LlamaConfig llama;
   llama.tie_word_embeddings = true;
@@ -184,7 +184,7 @@ TEST(WeightReader, TiedHeadWithOtherValues_IsRefused) {
             other.path() +
                 ": lm_head.weight and transformer.wte.weight differ, but tie_word_embeddings makes "
                 "them one; set it to false in config.json");
-  // A difference behind the first chunk.
+  // The tensors differ behind the first chunk.
   files::SafetensorsFolderWriter writer(other.path(), both);
   std::vector<float> values(kRows, 1.0f);
   const ConstView view(values.data(), DType::f32, Shape{kRows});

@@ -1,5 +1,5 @@
-// What the start-up check says of cuDNN's attention on this machine's GPU; tests/cudnn has what can
-// be said without one.
+// The start-up check of cuDNN's attention on this machine's GPU; tests/cudnn has the tests that
+// need no GPU.
 #include <gtest/gtest.h>
 
 #include "core/context.h"

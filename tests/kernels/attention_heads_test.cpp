@@ -45,7 +45,7 @@ TEST(Attention, LargeHeadsOverManyTiles_MatchF64) {
       one->forward(context.stream());
       one->backward(context.stream());
     }
-    // As in LargeHeads_MatchF64; scores grow like sqrt(D).
+    // The bound of LargeHeads_MatchF64; scores grow like sqrt(D).
     const double bound = 2 * epsilon_of(DType::bf16) +
                          16 * epsilon_of(DType::f32) * std::sqrt(static_cast<double>(D) + 90.0);
     EXPECT_LE(relative_l2(x.out, exact.out), bound) << D;
@@ -56,7 +56,7 @@ TEST(Attention, LargeHeadsOverManyTiles_MatchF64) {
   }
 }
 
-// Head sizes at the edges of those that CUDA kernels are made for.
+// Head sizes at the edges of the sizes that CUDA kernels are compiled for.
 TEST(Attention, LargeHeads_MatchF64) {
   for (const int64_t D : {33, 64, 96, 128, 200, 256}) {
     for (const DType dtype : kShortFloatDTypes) {
@@ -67,7 +67,7 @@ TEST(Attention, LargeHeads_MatchF64) {
         one->forward(context.stream());
         one->backward(context.stream());
       }
-      // As in EveryType_MatchesF64; scores grow like sqrt(D).
+      // The bound of EveryType_MatchesF64; scores grow like sqrt(D).
       const double scores = std::sqrt(static_cast<double>(D) + 40.0);
       const double bound = 2 * epsilon_of(dtype) + 16 * epsilon_of(DType::f32) * scores;
       EXPECT_LE(relative_l2(x.out, exact.out), bound) << D;

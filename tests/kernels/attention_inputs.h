@@ -96,11 +96,11 @@ struct Inputs {
     if (c.features & kScale) scale = 0.3;
   }
 
-  // Positions in the sequence.
+  // The positions of the first query and the first key in the sequence.
   int64_t first_query() const { return mask.origin ? mask.origin->query : c.Tk - c.Tq; }
   int64_t first_key() const { return mask.origin ? mask.origin->key : 0; }
 
-  // `length` tokens and 4 more for every batch before.
+  // Sets documents of `length` tokens, and of 4 more for every batch before.
   void make_documents_of(int64_t length) {
     const DeviceScope scope(device_for(dtype));
     begin = HostArray({c.B, c.Tq}, DType::i32);

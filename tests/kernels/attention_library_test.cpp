@@ -1,5 +1,5 @@
-// Who takes which attention: the choice, the cache of plans and the check, with a library of our
-// own that is right, wrong, absent or unsteady.
+// The choice of the kernel for an attention, the cache of plans and the check, with a test library
+// that is right, wrong, absent or unsteady.
 #include "kernels/attention_library.h"
 
 #include <gmock/gmock.h>
@@ -143,7 +143,7 @@ TEST_F(AttentionLibraryChoice, TheTableDecidesByPassShapeTypeAndMask) {
   EXPECT_EQ(bytes_of(problem), 0);
 }
 
-// What the plans of cuDNN take: tests/cudnn holds these numbers against them.
+// The workspace of cuDNN's plans: tests/cudnn compares these numbers with the plans.
 TEST(AttentionPlanBytes, ForwardTakesNextToNothing_BackwardTheGradientOfAllScores) {
   AttentionKey key;
   key.B = 64;
@@ -421,14 +421,14 @@ TEST(AttentionLibrary, AMetaDeviceCountsTheWorkspace) {
   };
   EXPECT_EQ(peak_of(AttentionChoice::own, AttentionPass::forward), 0);
   EXPECT_EQ(peak_of(AttentionChoice::own, AttentionPass::backward), lse.bytes());
-  // Those of the check need more than 256 bytes where lengths are given alone.
+  // The check's problems need more than 256 bytes if only lengths are given.
   EXPECT_EQ(peak_of(AttentionChoice::library, AttentionPass::forward), kAttentionCheckBytes + 256);
   EXPECT_EQ(peak_of(AttentionChoice::library, AttentionPass::backward),
             kAttentionCheckBytes + 2 * 4 * 256 * 256 * 2 + lse.bytes() + 256);
 }
 
-// On the device, with its own check: a library that computes by our kernels, with another scale
-// where it is wrong.
+// The library's check on the device, with a library that computes by our kernels, and with another
+// scale where it is wrong.
 class AttentionLibraryOnDevice : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -488,11 +488,11 @@ class AttentionLibraryOnDevice : public ::testing::Test {
     };
     library.set_backend({.open = open, .check = {}});
   }
-  // What our backward allocates for a problem.
+  // The workspace that our backward allocates for a problem.
   static int64_t own_workspace(const AttentionProblem& p) {
     return (p.B * p.H * p.Tq * int64_t{sizeof(float)} + 255) / 256 * 256;
   }
-  // As a meta device counts it: by shape alone, whoever takes the problem in the end.
+  // The peak on a meta device: it depends on the shape alone, whichever kernel takes the problem.
   static int64_t planned_peak(const Case& c, AttentionPass pass, LibraryAttention& library) {
     AttentionProblem p;
     p.B = c.B;
@@ -570,7 +570,7 @@ TEST_F(AttentionLibraryOnDevice, ALineOfTheTableIsObeyed) {
   out_of(kGrouped, right, kGrouped.Tk + 1);
   EXPECT_EQ(counts_.opened, 0);
   EXPECT_EQ(counts_.run, 0);
-  // What it computes is what is used, once it is trusted.
+  // A library's own result is used, once it is trusted.
   int runs = 0;
   const HostArray out =
       out_of(kGrouped, by_scale([&](const AttentionProblem&) { return ++runs > 6 ? 1.5 : 1.0; }),

@@ -102,7 +102,7 @@ TEST_P(AttentionMergeOver, PartsOfTheKeys_GiveWhatAllGive) {
       exact.forward(context.stream());
       exact.backward(context.stream());
       const InParts parts(x, width, context.stream());
-      // As in Attention.EveryType_MatchesF64; the outputs of the parts are rounded as well.
+      // The bound of Attention.EveryType_MatchesF64; the outputs of the parts are rounded as well.
       const double scores =
           16 * epsilon_of(DType::f32) * std::sqrt(static_cast<double>(x.c.D + x.c.Tk));
       const double bound = dtype == DType::f64 ? 1e-13 : 3 * epsilon_of(dtype) + scores;

@@ -75,7 +75,7 @@ double value_of(const View& view, int64_t a, int64_t b, int64_t c, int64_t d) {
   return view.data_as<double>()[at];
 }
 
-// Whether query i sees key j, from the words of the header.
+// Whether query i sees key j, by the text of the header.
 bool sees(const Inputs& x, int64_t b, int64_t i, int64_t j) {
   const int64_t position = x.first_query() + i, key = x.first_key() + j;
   if (x.mask.causal && key > position) return false;
@@ -231,7 +231,7 @@ TEST_P(AttentionOver, EveryType_MatchesF64) {
     const double forward = 2 * epsilon_of(dtype) + scores;
     EXPECT_LE(relative_l2(x.out, exact.out), forward) << to_string(dtype);
     EXPECT_LE(max_relative_error(x.lse, exact.lse, 1.0), scores) << to_string(dtype);
-    // With one key, dq and dk are 0 up to the rounding of delta; measure against dv then.
+    // With one key, dq and dk are 0 up to the rounding of delta, and are compared with dv's size.
     const auto close = [&](const HostArray& got, const HostArray& expected, const char* name) {
       double size = 0.0, off = 0.0, reference = 0.0;
       for (int64_t i = 0; i < got.numel(); ++i) {
@@ -262,7 +262,7 @@ TEST_P(AttentionOver, Bits_DoNotDependOnThreads) {
   }
 }
 
-// Small enough for all of a GPU's schedules.
+// The shape is small enough for all of a GPU's schedules.
 TEST(Attention, Bits_DoNotDependOnSchedules) {
   CpuContext context;
   EXPECT_TRUE(same_for_all_thread_counts([&] {
@@ -279,7 +279,7 @@ TEST(Attention, Bits_DoNotDependOnSchedules) {
     x.backward(context.stream());
     return std::vector<HostArray>{x.out, x.lse, x.dq, x.dk, x.dv, x.dbias};
   }));
-  // On tensor cores.
+  // The same by tensor cores.
   EXPECT_TRUE(same_for_all_thread_counts([&] {
     Inputs x({"", 1, 40, 140, 2, 1, 16, kCausal | kDocuments}, DType::bf16);
     x.make_documents_of(50);
@@ -289,7 +289,7 @@ TEST(Attention, Bits_DoNotDependOnSchedules) {
   }));
 }
 
-// In the kernels of tensor cores and in those without.
+// Kernels that use tensor cores, and those that do not, read the counter.
 TEST(Attention, CounterOnTheDevice_TakesThePlaceOfTheKeys) {
   if (!runs_on_cuda()) GTEST_SKIP() << "a counter in memory is for a GPU";
   CpuContext context;
@@ -353,7 +353,7 @@ TEST(Attention, NaN_IsNotHidden) {
   CpuContext context;
   for (const DType dtype : kFloatDTypes) {
     Inputs x({"", 1, 40, 40, 1, 1, 8, kCausal}, dtype);
-    x.k_store.set((20 * 3 + 2) * 8, NAN);  // key 20, of the three arrays that of k
+    x.k_store.set((20 * 3 + 2) * 8, NAN);  // key 20; of the three arrays, k
     x.forward(context.stream());
     x.backward(context.stream());
     EXPECT_FALSE(std::isnan(x.out.at(19 * 8)));

@@ -60,8 +60,8 @@ TEST_P(AttentionWgmma, MatchesF64) {
     exact.forward(context.stream());
     context.stream()->synchronize();
     ASSERT_EQ(kernel.num_runs, 1);
-    // As of the other kernels: probabilities and the output are each rounded once, the f32 part
-    // loses epsilon * sqrt(D) * |score| with scores up to 16.
+    // The bound of the other kernels: probabilities and the output are each rounded once, the f32
+    // part loses epsilon * sqrt(D) * |score| with scores up to 16.
     const double scores =
         16 * epsilon_of(DType::f32) * std::sqrt(static_cast<double>(x.c.D + x.c.Tk));
     EXPECT_LE(relative_l2(x.out, exact.out), 2 * epsilon_of(dtype) + scores) << to_string(dtype);

@@ -29,7 +29,7 @@ HostArray forward(BinaryOp op, const HostArray& a, const HostArray& b) {
   return y;
 }
 
-// In the order of BinaryOp.
+// The results are in the order of BinaryOp.
 double exact(BinaryOp op, double a, double b) {
   const double results[] = {a + b, a - b, a * b, a / b, std::max(a, b), std::min(a, b)};
   return results[static_cast<size_t>(op)];

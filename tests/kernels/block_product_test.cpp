@@ -126,7 +126,7 @@ void expect_sums(const Problem& p, const HostArray& c, double before) {
 
 class BlockProducts : public ::testing::TestWithParam<std::tuple<Kind, bool, bool>> {
  protected:
-  // Where this CPU has the kind and it takes such a shape.
+  // Calls `body` for each problem that this CPU has the kind for, and that the kind takes.
   static void for_each_problem(const std::function<void(Problem&)>& body) {
     const auto [kind, transpose_a, transpose_b] = GetParam();
     int64_t problems = 0;
@@ -140,7 +140,7 @@ class BlockProducts : public ::testing::TestWithParam<std::tuple<Kind, bool, boo
     if (problems == 0) GTEST_SKIP() << "this CPU has no such instruction";
   }
 };
-// Of the kinds that round what they write.
+// The kinds that round their output.
 class RoundingProducts : public BlockProducts {};
 
 TEST_P(BlockProducts, SumsAreThoseOfF64) {
@@ -241,7 +241,7 @@ TEST_P(BlockProducts, CausalCuts_LeaveWhatIsSeen) {
           ASSERT_EQ(p.c.at(i * n + j), whole.at(i * n + j)) << "at " << i << ", " << j;
         }
       }
-      // Probabilities: zeros in a, of [queries, keys] as stored.
+      // As for probabilities, a is [queries, keys] as stored, with zeros for hidden keys.
       const int64_t keys = p.a.shape().cols();
       for (int64_t i = 0; i < p.a.numel(); ++i) {
         if (i % keys > i / keys + diagonal) p.a.set(i, 0.0);

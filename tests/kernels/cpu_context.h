@@ -35,7 +35,7 @@ class CpuContext {
   }
   Context& operator*() { return *current_for(device()); }
   Context* operator->() { return current_for(device()); }
-  // Another one.
+  // A stream beside stream().
   StreamRef other_stream() {
     return runs_on_cuda() ? TestGpu::current()->other_stream() : cpu_.stream(StreamRole::gather);
   }

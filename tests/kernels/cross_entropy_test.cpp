@@ -37,7 +37,7 @@ Expected expect(const HostArray& logits, const HostArray& labels, double smoothi
   for (int64_t r = 0; r < rows; ++r) {
     const auto label = static_cast<int64_t>(labels.at(r));
     double sum = 0.0;
-    long double loss = 0.0;  // of as many terms as classes: no rounding of this test's own
+    long double loss = 0.0;  // over as many terms as classes: no rounding of this test's own
     for (int64_t c = 0; c < classes; ++c) sum += std::exp(logits.at(r * classes + c));
     for (int64_t c = 0; c < classes; ++c) {
       const double p = std::exp(logits.at(r * classes + c)) / sum;
@@ -65,8 +65,8 @@ TEST(CrossEntropy, SmoothedLabels_MatchTheDefinition) {
         cross_entropy_forward(
             {.logits = logits, .labels = labels, .loss = loss, .lse = lse, .smoothing = smoothing},
             context.stream());
-        // As without smoothing, and the sums over each of 9 rows, which lose up to an epsilon of
-        // their size with each term.
+        // The terms without smoothing, and the sums over each of 9 rows, which lose up to an
+        // epsilon of their size with each term.
         const double terms = 16 * 16 * 9 + 9 * static_cast<double>(classes);
         EXPECT_NEAR(loss.at(0), e.loss, terms * epsilon_of(wide)) << to_string(dtype) << classes;
         const HostArray dloss = HostArray::full({1}, wide, 4.0);

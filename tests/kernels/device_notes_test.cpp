@@ -59,7 +59,7 @@ TEST(AttentionNotes, SixteenBitsWithoutTensorCores_AreNotedOnceByShapeAndReason)
                                    testing::HasSubstr("2 heads of 20")));
 }
 
-// On a GPU cuBLASLt takes it; the emulator has no library, and says so.
+// On a GPU cuBLASLt takes the product; the emulator has no library, and the note says so.
 TEST(Gemm, OwnKernelInThePlaceOfTheLibrary_IsNotedOnceByShapeAndReason) {
   if (!test::runs_on_cuda()) GTEST_SKIP() << "a GPU's kernels";
   const auto notes = notes_on_gpu([] {

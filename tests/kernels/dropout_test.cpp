@@ -48,7 +48,7 @@ TEST(Dropout, EveryDTypeSizeAndStart_IsTheMaskOfTheKey) {
   }
 }
 
-// What a GPU reads when the kernel runs counts, not what it was told before.
+// The kernel uses the counter that a GPU reads when it runs, not the one at the launch.
 TEST(Dropout, CounterOnTheDevice_TakesThePlaceOfTheKeys) {
   const HostArray x = HostArray::random(Shape{1000}, DType::bf16, 1);
   const HostArray counter = HostArray::of({12345.0}, Shape{1}, DType::i64);

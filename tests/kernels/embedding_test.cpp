@@ -139,7 +139,8 @@ TEST(EmbeddingBackward, EveryDType_SumsInTheOrderOfTokensBitForBit) {
   }
 }
 
-// As many rows as an id of a table of more could be taken for, and a power of two of them.
+// The numbers of rows are a power of two and numbers for which an id of a larger table could be
+// taken.
 TEST(EmbeddingBackward, EveryDType_RowsThatAreAbsentAreZeroAndAddNothing) {
   for (const DType dtype : test::kFloatDTypes) {
     const test::DeviceScope scope(test::device_for(dtype));
@@ -249,7 +250,7 @@ TEST(Embedding, IdOutsideTheTable_IsNamed) {
                       test::test_stream());
                 }),
                 HasSubstr(expected));
-    // On a queue the error comes with the synchronisation.
+    // On a worker stream the error comes with the synchronisation.
     const std::unique_ptr<Stream> worker = make_worker_stream("worker", 1, nullptr, 1);
     embedding_forward({.ids = ids, .table = table, .y = y}, *worker);
     EXPECT_THAT(test::message_of_invalid([&] { worker->synchronize(); }), HasSubstr(expected));

@@ -22,7 +22,7 @@ using test::encoded;
 using test::HostArray;
 using test::kFormats;
 
-// What tests/reference/make_quantized.py has written.
+// The values that tests/reference/make_quantized.py has written.
 template <class T>
 std::vector<T> stored(const std::string& name) {
   std::ifstream file("tests/reference/quantized/" + name, std::ios::binary | std::ios::ate);

@@ -19,7 +19,7 @@ struct Result {
   int64_t first_nonfinite;
 };
 
-// Of the elements from `begin` on.
+// Runs on the elements from `begin` on.
 Result run(const HostArray& x, int64_t begin = 0) {
   const test::DeviceScope scope(test::device_for(x.dtype()));
   const View part = x.view().narrow(0, begin, x.numel() - begin);

@@ -79,7 +79,7 @@ Encoded encoded(const HostArray& x, Fp8 format) {
   return of;
 }
 
-// What the codes of `x` stand for. `of`: the codes.
+// The values that the codes of `x` stand for. `of`: receives the codes.
 HostArray rounded(const HostArray& x, Fp8 format, Encoded* of = nullptr) {
   const Encoded here = encoded(x, format);
   if (of != nullptr) *of = here;

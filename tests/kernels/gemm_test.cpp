@@ -479,7 +479,7 @@ TEST(Gemm, Bits_DoNotDependOnThreads) {
   }
 }
 
-// Edges of tiles and slices, small enough for all of a GPU's schedules.
+// The shape has edges of tiles and slices, and is small enough for all of a GPU's schedules.
 TEST(Gemm, Bits_DoNotDependOnSchedules) {
   const Extents e{70, 66, 75};
   const HostArray a = HostArray::random({e.m, e.k}, DType::bf16, 17);

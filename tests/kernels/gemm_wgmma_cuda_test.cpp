@@ -28,14 +28,15 @@ enum Feature : unsigned {
   kBeta = 8,
   kBias = 16,
   kF32Bias = 32,
-  kValue = 64,  // of an activation
+  kValue = 64,  // the value of an activation
   kPre = 128,
   kDerivative = 256,
   kPadded = 512,  // rows of everything
   kAlpha = 1024,
   kAddend = 2048,
-  kFactor = 4096,  // with kDerivative
-  kSums = 8192,    // of a where it is transposed, else of b; added to what is there with kBeta
+  kFactor = 4096,  // with kSlope
+  // Sums of a where it is transposed, else of b; with kBeta they are added to the old values.
+  kSums = 8192,
   kSumsOfB = 16384,
 };
 
@@ -189,7 +190,7 @@ TEST_P(GemmWgmma, GivesTheSameBitsUnderEverySchedule) {
   }));
 }
 
-// Note [Rounding of the pre-activation], of a kernel that has both in one pass.
+// Note [Rounding of the pre-activation] holds for a kernel that does both in one pass.
 TEST(GemmWgmmaEpilogue, GivesTheBitsOfTwoKernels) {
   if (!runs_on_cuda()) GTEST_SKIP() << "a kernel of CUDA's";
   for (const unsigned features : {kBias | kValue | kPre, kDerivative + 0u}) {
@@ -252,7 +253,7 @@ TEST(GemmWgmmaChoice, FirstLineThatFitsIsTaken) {
   const MatrixProduct p{.m = 128, .n = 64, .k = 64, .dtype = DType::bf16, .lda = 64, .ldb = 64};
   EXPECT_TRUE(choose_gemm(p).wgmma);
   MatrixProduct q = p;
-  q.lda = 68;  // which our kernel does not take
+  q.lda = 68;  // our kernel does not take this stride
   EXPECT_FALSE(choose_gemm(q).wgmma);
   EXPECT_EQ(choose_gemm(q).proposal, 3);
   q.m = 40;

@@ -181,7 +181,7 @@ View HostArray::view() const {
     }
     if (!device_is_newer_) {
       gpu.copy(on_device_->get(), storage_.get(), storage_bytes_);
-      gpu.synchronize();  // a test may launch on a stream of its own
+      gpu.synchronize();  // a test may launch on another stream
       fetched_at_ = gpu.num_launches();
     }
     device_is_newer_ = true;

@@ -91,7 +91,7 @@ View meta_view(const Shape& shape, DType dtype, int place = 1);
 // A stream that runs work at the call; the GPU's where the tests run on one.
 StreamRef test_stream();
 
-// Runs `body` under 1, 2 and 4 OpenMP threads and restores the count.
+// Runs `body` with 1, 2 and 4 threads of parallel loops and restores the count.
 void for_thread_counts(const std::function<void(int num_threads)>& body);
 // `make` returns the same bytes for 1, 2 and 4 threads; on a CUDA device, in kNumSchedules
 // schedules.

@@ -1,5 +1,5 @@
-// What a GPU's kernels do about an index outside its table beside keeping off it: the next wait for
-// the device names it. core/index_fault.h
+// A GPU's kernels do not touch memory for an index outside their table, and the next wait for the
+// device names the index: core/index_fault.h.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -19,7 +19,8 @@ namespace index_fault_test {
 
 using namespace zinc::test;
 
-// What the host hears when it waits for a GPU that ran `work`, by its stream and by an event of it.
+// The messages that the host gets when it waits for a GPU that ran `work`: by its stream, and by an
+// event of it.
 std::pair<std::string, std::string> heard_after(const std::function<void(StreamRef)>& work) {
   Context context({.device = device()});
   const ContextScope scope(context);

@@ -22,7 +22,7 @@ TEST(LaunchTimes, NameEveryLaunchSinceTheLastCall_TheLongestFirst) {
   EXPECT_EQ(LaunchTimes::current(), nullptr);
   auto& times = context.slot<LaunchTimes>();
   times.turn_on();
-  EXPECT_TRUE(times.take().empty());  // that launch was not timed
+  EXPECT_TRUE(times.take().empty());  // the first launch was not timed
   for (int round = 1; round <= 3; ++round) {
     for (int i = 0; i < round; ++i) launch(1 << 14);
     int64_t launches = 0;

@@ -187,8 +187,9 @@ TEST(LayerNormBackward, F64_MatchesCentralDifferences) {
 
 TEST(LayerNormBackward, ShortFloats_AreTheF64ResultOfTheRoundedArguments) {
   for (const DType dtype : test::kShortFloatDTypes) {
-    // On a GPU also: three and four packs a thread of a warp, several groups of warps in a block
-    // with fewer rows than groups, and a block of one group that goes on with another row.
+    // On a GPU the shapes also cover three and four packs per thread of a warp, several groups of
+    // warps in a block with fewer rows than groups, and a block of one group that goes on with
+    // another row.
     for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 17},
                                      {3, 1025},
                                      {700, 96},

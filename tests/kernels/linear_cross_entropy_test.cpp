@@ -163,7 +163,7 @@ TEST_P(HeadOf, AccumulatedGradients_AreAdded) {
             1.5 * epsilon_of(dtype) + 8 * epsilon_of(fresh.wide));
 }
 
-// What a logit is off by, its probability is off by, too.
+// A probability is off by as much as its logit.
 TEST_P(HeadOf, NarrowLogits_AreRoundedOnce) {
   const DType dtype = GetParam();
   const DeviceScope scope(device_for(dtype));

@@ -156,7 +156,7 @@ TEST(PastCaches, RowsFromAnywhere_ArriveWhole) {
   }
 }
 
-// Rows so long that one is stored while the next is computed, alone and in turns of several.
+// Rows are so long that one is stored while the next is computed, alone and in turns of several.
 TEST(PastCaches, LongRowsOfSoftmax_ArriveWhole) {
   constexpr int64_t kLong = 5003;
   const int64_t rows = kPastCachesBytes / (kLong * 4) + 3;

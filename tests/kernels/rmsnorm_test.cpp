@@ -115,8 +115,8 @@ TEST(RmsNormBackward, F64_MatchesCentralDifferences) {
 
 TEST(RmsNormBackward, ShortFloats_AreTheF64ResultOfTheRoundedArguments) {
   for (const DType dtype : test::kShortFloatDTypes) {
-    // On a GPU: a row in a warp, rows one after the other in a block, and a row in more than the
-    // registers of a block.
+    // On a GPU the shapes cover a row in a warp, rows one after the other in a block, and a row in
+    // more than the registers of a block.
     for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 17},
                                      {40, 1025},
                                      {700, 96},

@@ -22,7 +22,7 @@ TEST(UpdateFactor, ANormAboveTheLimitIsBroughtToIt) {
   const double scale = 1024.0;
   const float factor = update_factor(3.0 * scale, scale, 0.5);
   EXPECT_EQ(factor, static_cast<float>(1.0 / (scale * ((3.0 + 1e-6) / 0.5))));
-  // What is left has the norm c n / (n + 1e-6); the factor is rounded once to f32.
+  // The clipped gradient has the norm c n / (n + 1e-6); the factor is rounded once to f32.
   const double left = 3.0 * scale * static_cast<double>(factor);
   EXPECT_NEAR(left, 0.5 * 3.0 / (3.0 + 1e-6), 0.5 * 0x1p-24);
 }

@@ -15,8 +15,8 @@ namespace zinc::test {
 
 // The device of every HostArray's view that is taken now.
 Device device();
-// Where a test computes with this dtype: f64, the oracle, on the CPU, the others where the tests
-// run.
+// The device where a test computes with this dtype: the CPU for f64, the oracle; the tests' device
+// for the others.
 Device device_for(DType dtype);
 bool runs_on_cuda();
 
@@ -43,7 +43,7 @@ inline constexpr int kNumSchedules = 2;
 inline constexpr int kNumSchedules = 20;
 #endif
 
-// What all kernels so far have done on tensor cores, where the device can tell; zeros on the CPU.
+// The use of tensor cores by all kernels so far, where the device can tell; zeros on the CPU.
 struct TensorCoreUse {
   uint64_t products = 0;
   uint64_t bank_conflicts = 0;

@@ -43,7 +43,7 @@ DeviceScope::~DeviceScope() { current_device = before_; }
 #if defined(ZINC_CUDA_EMULATED)
 namespace {
 
-// What was launched belongs to the time before.
+// Finishes the launches of the test before.
 void finish_launches() {
   if (TestGpu::current() != nullptr) TestGpu::current()->synchronize();
 }

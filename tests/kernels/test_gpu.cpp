@@ -15,7 +15,7 @@
 
 namespace zinc::test {
 
-// What is launched is seen here: kernels ask for native() on a GPU and enqueue() on the emulator.
+// Counts launches: kernels call native() on a GPU and enqueue() on the emulator.
 class CountingStream final : public Stream {
  public:
   CountingStream(Stream& on_device, uint64_t& num_launches)

@@ -52,7 +52,7 @@ HostArray backward(const Row& row, const HostArray& x, const HostArray& dy) {
   return dx;
 }
 
-// In the words of the standard library. A new line of the table that has none here fails to
+// The functions of the standard library. A new line of the table without a case here fails to
 // compile.
 double exact(const Row& row, double x) {
   const double p = row.p;

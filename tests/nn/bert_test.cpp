@@ -60,7 +60,7 @@ TEST(BertPresets, HaveThePublishedSizes) {
     const char* name;
     int64_t masked_lm, without_head;
   };
-  // Of transformers' BertForMaskedLM and BertModel, RobertaForMaskedLM and RobertaModel.
+  // Sizes of transformers' BertForMaskedLM and BertModel, RobertaForMaskedLM and RobertaModel.
   const Published all[] = {{"bert-base", 109'514'298, 109'482'240},
                            {"bert-large", 335'174'458, 335'141'888},
                            {"roberta-base", 124'697'433, 124'645'632},

@@ -24,7 +24,7 @@ constexpr int64_t kTokens = 40, kHeads = 4, kKeyHeads = 2, kSize = 8;
 
 struct Case {
   std::string name;
-  // Of `queries` that end where the keys end.
+  // Adds the case's terms and masks; the last of `queries` ends where the keys end.
   std::function<void(AttentionOptions& options, int64_t queries, int64_t keys)> change;
 };
 

@@ -16,7 +16,7 @@ struct Tree : Module {
   Parameter fresh{*this, "fresh", {3}, autograd::Initializer::ones()};
 };
 
-// Sevens.
+// Gives the value 7 to every element.
 class Sevens : public WeightSource {
  public:
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override {
@@ -70,7 +70,7 @@ TEST_F(FirstValuesTest, WhatWasHeldComesBack_UnlessItWasDropped) {
   EXPECT_FALSE(tree_.held.has_data());
 }
 
-// What another engine has lost is not made anew without a word.
+// Values that another engine has lost are not made anew silently.
 TEST_F(FirstValuesTest, LostOnesNeedASource) {
   tree_.held.drop_data();
   tree_.held.lose_data("they are gone");

@@ -35,7 +35,7 @@ void expect_near(const Tensor& actual, const Tensor& expected) {
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(values[i], wanted[i], tolerance) << i;
 }
 
-// Of the same random numbers each.
+// Makes each value from the same random numbers.
 template <class Make>
 auto made(Rank& rank, const Make& make) {
   rank.context.random().set_position(0, 0);

@@ -36,7 +36,7 @@ TEST(ModelPresets, AllAreValid) {
   }
 }
 
-// By hand, for sizes that all differ: C 6, F 10, H 3, KV 1, D 4, V 7, L 2, P 5.
+// Counted by hand, for sizes that all differ: C 6, F 10, H 3, KV 1, D 4, V 7, L 2, P 5.
 TEST(ModelConfigs, EverySizeCounts) {
   const Gpt2Config gpt2{.vocab_size = 7,
                         .max_positions = 5,

@@ -1,4 +1,4 @@
-// What a model is asked for, what it may offer, and what a builder has to hand.
+// A model's required interface, its optional ones, and the arguments of a builder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -223,7 +223,7 @@ TEST(Gradcheck, OfAModule_FindsTheParameterWhoseGradientIsWrong) {
   EXPECT_THAT(to_string(bad), HasSubstr("up.bias"));
 }
 
-// What is added to all scores of a softmax alike changes nothing.
+// A constant that is added to all scores of a softmax changes nothing.
 struct Shifted : Module {
   Linear score{*this, "score", {.in = 5, .out = 4}};
   Linear shift{*this, "shift", {.in = 5, .out = 1}};

@@ -191,7 +191,7 @@ TEST(T5, CachedPassesGiveTheLogitsOfOnePass) {
           }
         }
       }
-      cache.clear();  // of tokens: the source stays
+      cache.clear();  // forgets tokens; the source stays
     }
   }
 }

@@ -18,8 +18,8 @@
 
 namespace zinc::offload {
 
-// While it lives, the bytes of one page of a swap file in `folder` are wrong. `file`: which of
-// those that are open, in the order in which they were opened.
+// While it lives, the bytes of one page of a swap file in `folder` are wrong. `file`: its number
+// among the open files, in the order of opening.
 class DamagedPage {
  public:
   DamagedPage(const SwapFolder& folder, int64_t page, size_t file = 0)
@@ -46,7 +46,7 @@ class DamagedPage {
  private:
   static constexpr int64_t kPage = 4096;
 
-  // The file has no name: by the descriptor that the engine has of it. Not direct.
+  // Opens the file, which has no name, by the engine's descriptor. Not direct.
   static int open_swap_file(const SwapFolder& folder, size_t file) {
     std::vector<int> found;
     for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {

@@ -20,9 +20,9 @@ struct Fate {
     carry_out,
     answer,     // `value` is the result, nothing is transferred
     shorten,    // only `value` bytes are transferred
-    flip_bit,   // of a read: bit `value`
-    lose,       // of a write: reported as done
-    misdirect,  // of a write: to the place `value` bytes away
+    flip_bit,   // a read: bit `value`
+    lose,       // a write: reported as done
+    misdirect,  // a write: goes to the place `value` bytes away
     hang,       // until the queue's release()
   };
   Kind kind = Kind::carry_out;
@@ -34,7 +34,7 @@ struct Faults {
   std::function<Fate(const BlockIo&)> fate;
   std::function<int64_t(int64_t count)> admit;  // how many of `count` are taken, or -errno
   std::function<int64_t()> interrupt;           // -errno of reap(), or 0
-  std::function<bool()> is_released;            // where something hangs
+  std::function<bool()> is_released;            // for requests that hang
 };
 
 class FaultyQueue final : public BlockQueue {
@@ -47,7 +47,7 @@ class FaultyQueue final : public BlockQueue {
 
  private:
   struct Pending {
-    BlockIo inner;  // what the inner queue is given
+    BlockIo inner;  // the request that the inner queue gets
     BlockIo* outer = nullptr;
     Fate fate;
   };
@@ -64,7 +64,7 @@ class FaultyQueue final : public BlockQueue {
 // Storage over faulty queues; each worker's queue has the faults that `make` gives.
 std::unique_ptr<Storage> make_faulty_storage(const StorageOptions& options,
                                              const std::function<Faults()>& make, bool aio);
-// Where every block hangs until `released`, then ends with EIO.
+// A storage where every block hangs until `released`, then ends with EIO.
 std::unique_ptr<Storage> make_hung_storage(const StorageOptions& options,
                                            const std::atomic<bool>& released);
 

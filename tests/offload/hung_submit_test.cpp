@@ -21,7 +21,7 @@ constexpr int64_t kBlock = 4096;
 // How long a call hangs that nobody releases: so long a test that fails takes, and no longer.
 constexpr seconds kHang{10};
 
-// Where one call of the system hangs until release() or for kHang; it takes nothing then.
+// A call of the system that hangs until release() or for kHang, and then takes nothing.
 class Hang {
  public:
   int64_t stay() {

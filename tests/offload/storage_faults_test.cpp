@@ -187,7 +187,8 @@ TEST(StorageFaults, AHungDiskIsNamedAfterTheDeadline) {
             EIO);
 }
 
-// As after a process was stopped: what came back meanwhile is seen first.
+// The process may have been stopped: completions that came meanwhile are seen before the deadline
+// is checked.
 TEST(StorageFaults, AnAnswerThatCameWhileNobodyWaited_IsNotTooLate) {
   const SwapFolder folder;
   const File file = open_unnamed(folder.path());
@@ -238,7 +239,7 @@ TEST(StorageFaults, ADiskThatNeverAnswersIsGivenUp) {
   }
 }
 
-// What the system has no room for is said, not hidden.
+// An error of the system, such as a lack of room, is reported.
 TEST(StorageFaults, AHandleThatGoesWaitsForItsTransfer) {
   const SwapFolder folder;
   const File file = open_unnamed(folder.path());

@@ -244,7 +244,7 @@ TEST(SwapSpace, TwoTransfersOfOneExtentAtOnceAreRefused) {
   space.read(0, bytes.span()).wait();
 }
 
-// Its handle goes with a disk that answers, so the extent is as free as after a write that failed.
+// The handle is destroyed while the disk answers, so the extent is as free as after a failed write.
 TEST(SwapSpace, ATransferThatNobodyWaitedFor_FreesItsExtent) {
   const SwapFolder folder;
   const auto storage = make_storage({.block_size = kPage});
@@ -316,7 +316,7 @@ TEST(SwapSpace, DirectoriesThatCannotBeUsedAreNamed) {
   }
 }
 
-// A file system of its own on a loop device, where the machine allows.
+// A separate file system on a loop device, if the machine allows it.
 class LoopMount {
  public:
   LoopMount(const SwapFolder& folder, const std::string& kind, int64_t bytes)
@@ -418,8 +418,8 @@ TEST(SwapSpace, AKilledProcessLeavesNothing) {
   EXPECT_TRUE(folder.is_empty());
 }
 
-// By seed: queue shapes and everything above at random. Right bytes or one named error, never wrong
-// bytes, and always an end.
+// The seed draws queue shapes and everything above. The result is right bytes or one named error,
+// never wrong bytes, and the run always ends.
 class Schedule {
  public:
   explicit Schedule(uint64_t seed) : random_(seed) {

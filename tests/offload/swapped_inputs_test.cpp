@@ -27,7 +27,7 @@ namespace swapped_inputs_test {
 constexpr int64_t kBytes = 5000;  // two pages
 constexpr int64_t kExtent = 8192;
 
-// Passes over inputs, each of bytes of its own. Copies are done when they are issued.
+// Passes over inputs, each with different bytes. Copies are done when they are issued.
 class Passes {
  public:
   using Input = SwappedInputs::Input;
@@ -128,7 +128,7 @@ TEST(SwappedInputs, SideBySide_AreReadInTheOrderOfTheirUse) {
     }
     return passes.extents_written_and_read();
   };
-  // Of four buffers two let inputs through: the last one of them is still there.
+  // Two of four buffers let inputs through: the last one of these inputs is still there.
   EXPECT_EQ(moved(4), Counts(10, 9));
   // One buffer: the input that was saved last is overwritten by the one that is used first.
   EXPECT_EQ(moved(1), Counts(12, 12));
@@ -233,7 +233,7 @@ TEST(SwappedInputs, AWriteThatFails_IsAnErrorOfTheForwardPass) {
   EXPECT_EQ(error.error_number(), EIO);
   EXPECT_TRUE(passes.inputs().is_unused());
   *on = false;
-  // What of the failed pass was under way may still be found failed, once.
+  // Transfers of the failed pass that were under way may still fail, once.
   try {
     passes.save_all(6);
   } catch (const IoError&) {

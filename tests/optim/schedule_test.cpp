@@ -1,4 +1,4 @@
-// What a run does with a schedule; the formulas are held to DeepSpeed's in tests/parity.
+// A run's use of a schedule; tests/parity compares the formulas with DeepSpeed's.
 #include "optim/schedule.h"
 
 #include <gtest/gtest.h>

@@ -89,8 +89,8 @@ double idle_per_work(const std::vector<std::optional<PipelineOp>>& turns) {
   return idle / (static_cast<double>(turns.size()) - idle);
 }
 
-// Of P ranks and m micro-batches 2 (m + P - 1) turns: each is idle for (P - 1) / (m + P - 1) of
-// them.
+// P ranks and m micro-batches take 2 (m + P - 1) turns, and each rank is idle for (P - 1) / (m + P
+// - 1) of them.
 TEST(PipelineOrder, IsIdleForTheShareOfThePapers) {
   for (const auto schedule :
        {PipelineSchedule::one_forward_one_backward, PipelineSchedule::gpipe}) {
@@ -107,8 +107,8 @@ TEST(PipelineOrder, IsIdleForTheShareOfThePapers) {
   }
 }
 
-// Of parts that take 1 / V of the time a rank is idle for as long as it takes P - 1 micro-batches
-// through one part: the share is divided by V.
+// With V parts that each take 1 / V of the time, a rank is idle for as long as P - 1 micro-batches
+// take through one part: the share is divided by V.
 TEST(PipelineOrder, OfSeveralParts_IsIdleForAShareOfThat) {
   for (const int parts : {2, 3, 4}) {
     for (const int size : {2, 4, 8}) {

@@ -66,7 +66,7 @@ std::unique_ptr<nn::Model> adapted_model(const Case& c, DType dtype) {
   return model;
 }
 
-// Of the root of the sum of squares.
+// The difference relative to the root of the sum of squares.
 double relative_difference(const std::vector<double>& actual, const std::vector<double>& expected) {
   EXPECT_EQ(actual.size(), expected.size());
   double difference = 0.0, size = 0.0;
@@ -81,10 +81,10 @@ class Peft : public testing::TestWithParam<std::tuple<Case, DType>> {};
 
 TEST_P(Peft, GradientsOfItsAdapterMatch) {
   const auto& [c, dtype] = GetParam();
-  // Those of whole models (tests/parity/reference_test.cpp). Two cases have twice as much: the
-  // products of random adapters are as large as those of the weights, and each is rounded by
-  // itself, in DoRA also the norms. peft's own gradients lie up to 1.13e-6 (f32) and 3.4e-2 (bf16)
-  // from its f64 ones, both of "patterns".
+  // The bounds of whole models (tests/parity/reference_test.cpp). Two cases have twice as much: the
+  // products of random adapters are as large as those of the weights, and each is rounded, in DoRA
+  // also the norms. peft's own gradients lie up to 1.13e-6 (f32) and 3.4e-2 (bf16) from its f64
+  // gradients, both in "patterns".
   const double tolerance = c.bounds * (dtype == DType::f64   ? 1e-13
                                        : dtype == DType::f32 ? 8e-7
                                                              : 2e-2);
@@ -118,7 +118,7 @@ TEST_P(Peft, GradientsOfItsAdapterMatch) {
   }
 }
 
-// As merge_and_unload() does in f64.
+// Compares with merge_and_unload() in f64.
 TEST_P(Peft, MergesToTheSameWeights) {
   const auto& [c, dtype] = GetParam();
   if (dtype == DType::f64) return;  // a merged model has at most 32 bits

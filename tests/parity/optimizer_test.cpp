@@ -32,7 +32,7 @@ std::vector<double> stored(const files::SafetensorsFile& file, const std::string
   return values;
 }
 
-// As OPTIMIZERS of the script.
+// The same as OPTIMIZERS of the script.
 const std::map<std::string, OptimizerConfig>& cases() {
   const optim::HyperParameters adam{
       .lr = 2e-3, .weight_decay = 0.1, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8};

@@ -44,8 +44,8 @@ class Reference {
     return values;
   }
 
-  // What PyTorch's own run in the dtype is off is nothing to ask more than; twice, since rounding
-  // in other places is another draw.
+  // The tolerance is at least twice the error of PyTorch's own run in the dtype, since rounding in
+  // other places is another draw.
   double tolerance(DType dtype, const std::string& name, double promised) const {
     const std::string off = str("off_", dtype, ".", name);
     return has(off) ? std::max(promised, 2.0 * doubles(off)[0]) : promised;
@@ -80,7 +80,7 @@ class Reference {
   }
 
   const std::string& folder() const { return folder_; }
-  // With the stored weights, in the dtype.
+  // The model with the stored weights, in the dtype.
   std::unique_ptr<nn::Model> model(DType dtype) const {
     const hub::ModelConfig config = hub::read_model_config(folder_).config;
     std::unique_ptr<nn::Model> model = hub::make_model(config);
@@ -90,7 +90,7 @@ class Reference {
   }
 
  private:
-  // Of [S, ...].
+  // Slice `index` of [S, ...].
   Tensor slice(const std::string& name, int64_t index) const {
     const files::TensorEntry* entry = file_.find(name);
     Shape shape{entry->shape[1]};
@@ -262,7 +262,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Generation, testing::Values("t5", "t5_v1_1"),
 
 class DecoderParity : public testing::TestWithParam<const char*> {};
 
-// The logits of each row's last position, of a model that generates; and the same with a cache that
+// The logits of each row's last position, for a model that generates; the same with a cache that
 // the tokens arrive in piece by piece.
 TEST_P(DecoderParity, LastLogitsMatch_WithAndWithoutCache) {
   const Reference reference(GetParam());

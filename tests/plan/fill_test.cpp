@@ -29,7 +29,7 @@ using testing::HasSubstr;
 constexpr int kWorld = 2;
 constexpr int64_t kSeq = 24;
 
-// Of 64 wide; 512 wide each block is more than a segment of the allocator.
+// A model 64 wide; with 512 each block is larger than a segment of the allocator.
 hub::ModelConfigFile gpt2(int64_t hidden = 64, int64_t layers = 6) {
   nn::Gpt2Config config;
   config.vocab_size = 61;
@@ -83,7 +83,7 @@ Hardware slow_links() {
   return hardware;
 }
 
-// As modelled, of a step.
+// The modelled time of a step.
 double seconds(const hub::ModelConfigFile& model, const train::Config& config) {
   PlanOptions timed = options();
   timed.ranks_per_host = kWorld;
@@ -169,7 +169,7 @@ TEST(Fill, ResidentMemory_IsTheMostThatFits) {
     const double time = seconds(model, filled.config);
     EXPECT_LT(time, longest) << share;
     longest = time;
-    // With one group more than it found it does not fit.
+    // With one group more than the search kept, the plan does not fit.
     train::Config more = filled.config;
     int64_t smallest = int64_t{1} << 40;
     const auto made = hub::make_model(model);
@@ -185,8 +185,8 @@ TEST(Fill, ResidentMemory_IsTheMostThatFits) {
   }
 }
 
-// With memory for half of the blocks: a step gathers at most 55 % of what it gathers without, has
-// the same bits, and takes what was planned.
+// With memory for half of the blocks, a step gathers at most 55 % of the bytes that it gathers
+// without, has the same bits, and takes the planned memory.
 TEST(Fill, MemoryForHalfOfTheWeights_SavesNearlyHalfOfTheGathers) {
   const hub::ModelConfigFile model = gpt2(512);
   const train::Config config = parse(stage_3(R"("stage3_max_live_parameters": 0)"),
@@ -317,7 +317,7 @@ TEST(Fill, NumberOfCheckpoints_RecomputesNoMoreBlocksThanMemoryAsks) {
   EXPECT_EQ(with.weights, train(model, none).weights);
 }
 
-// Where times are modelled, the order of filling is the one that makes the shortest step.
+// If times are modelled, the order of filling is the one with the shortest step.
 TEST(Fill, SeveralKeys_AreFilledInTheOrderThatIsFastest) {
   const hub::ModelConfigFile model = gpt2(512);
   const train::Config config =

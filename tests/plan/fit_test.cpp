@@ -230,15 +230,15 @@ TEST(FitMesh, IsTheBestOfAllOrdersOfAPipelineAtEveryLimit) {
     const train::Config config = train::parse_config(files::json::write(answer.file), "written", 4);
     EXPECT_EQ(config.engine.pipeline.schedule, shape.schedule) << answer.words;
     EXPECT_EQ(config.engine.pipeline.interleave, shape.parts) << answer.words;
-    // What the order gives, unless it is the simplest.
+    // The reason for the order, unless it is the simplest.
     const bool is_simplest = answer.candidate.order == FitOrder{};
     EXPECT_THAT(answer.why,
                 testing::Contains(HasSubstr("one part a rank, 1f1b: ")).Times(is_simplest ? 0 : 1));
   }
-  EXPECT_GE(orders.size(), 2u);  // what is fastest keeps most activations
+  EXPECT_GE(orders.size(), 2u);  // the fastest order keeps most activations
 }
 
-// What is written has the mesh, and its plan has the bytes and the time that were promised.
+// The written file has the mesh, and its plan has the promised bytes and time.
 class FitPipeline : public testing::TestWithParam<const char*> {};
 
 TEST_P(FitPipeline, WrittenFileHasTheMeshAndItsPlan) {
@@ -326,7 +326,7 @@ TEST(Fit, RecomputesNormsAndActivationsBeforeBlocks) {
   EXPECT_FALSE(config.engine.recompute.is_on()) << less.best.front().words;
 }
 
-// What the search says of a long step is what a plan with all micro-batches says.
+// The search's figures for a long step equal those of a plan with all micro-batches.
 TEST(Fit, StepOfManyMicroBatchesIsPlannedByFour) {
   for (const int64_t mib : {220, 1024}) {
     FitRequest request = request_for(mib << 20);
@@ -371,7 +371,7 @@ constexpr const char* kStepsOfFour[] = {
           "offload_param": {"device": "nvme", "nvme_path": "/tmp", "max_in_cpu": 0}},
         "zinc": {"gradient_offload": "nvme"}})"};
 
-// What a plan says of its step with one micro-batch less is what the plan of that step says.
+// A plan's figures for its step with one micro-batch less equal those of the plan of that step.
 TEST(Plan, KnowsItsStepWithOneMicroBatchLess) {
   const FitRequest request = request_for(1);
   for (const char* text : kStepsOfFour) {
@@ -457,7 +457,7 @@ class Zeros final : public data::Dataset {
   std::string describe() const override { return "ones"; }
 };
 
-// By rank.
+// Returns the memory reports by rank.
 std::vector<MemoryReport> train_two_ranks(const hub::ModelConfigFile& file,
                                           const train::Config& config) {
   const Zeros data;
@@ -543,7 +543,7 @@ TEST(Fit, NothingFits_SaysWhatIsBeyondAndByHowMuch) {
       testing::AllOf(HasSubstr("nothing fits: what comes nearest is beyond device of "),
                      HasSubstr(fmt::format("have to be {} bytes", result.nothing->reserved[0])),
                      HasSubstr("at the device's peak: ")));
-  // What it names would be enough.
+  // The limit that it names would be enough.
   request.limits.device = result.nothing->reserved[0];
   EXPECT_FALSE(fit(request).best.empty());
 }
@@ -632,7 +632,7 @@ TEST(Fit, BytesOnNvmeAreThoseOfARun) {
   for (const MemoryReport& rank : train_two_ranks(request.model, config)) {
     EXPECT_EQ(rank.at(Tier::nvme).peak, answer.reserved[nvme]);
   }
-  // To the byte: with one less nothing fits.
+  // The limit is exact to the byte: with one less nothing fits.
   request.limits.nvme = answer.reserved[nvme];
   EXPECT_FALSE(fit(request).best.empty());
   request.limits.nvme = answer.reserved[nvme] - 1;

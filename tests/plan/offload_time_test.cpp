@@ -41,7 +41,7 @@ WorkCost bytes_at(WorkPlace place, int64_t read, int64_t written) {
 TEST(RankSpeed, CopiesTakeTheLinkAndUpdatesTheHostsMemory) {
   const RankSpeed one(round_gpu(), 1, 1);
   const RankSpeed four(round_gpu(), 1, 4);
-  for (const RankSpeed* speed : {&one, &four}) {  // every GPU has a link of its own
+  for (const RankSpeed* speed : {&one, &four}) {  // every GPU has its own link
     EXPECT_DOUBLE_EQ(speed->seconds("transfer", bytes_at(WorkPlace::to_device, 30, 30), 1), 6.0);
     EXPECT_DOUBLE_EQ(speed->seconds("transfer", bytes_at(WorkPlace::to_host, 30, 30), 1), 15.0);
   }
@@ -64,7 +64,7 @@ TEST(RankSpeed, GpuFileWithoutItsHost_SaysWhatIsMissing) {
   }
 }
 
-// What a CPU rank computes is compute, wherever the bytes lie; without a link a copy is a kernel.
+// Work of a CPU rank is compute, wherever the bytes lie; without a link a copy is a kernel.
 TEST(RankSpeed, CpuHost_IsTheDevice) {
   Hardware hardware = round_gpu();
   hardware.device = DeviceKind::cpu;
@@ -246,8 +246,8 @@ Beside times_of(When when, int stage, int world, const Rates& rates) {
 
 constexpr std::pair<int, int> kStagesAndWorlds[] = {{1, 1}, {2, 2}, {3, 2}};
 
-// As far as there are passes beside which they may lie: but for those of the group that is used
-// first, and the passes of the last.
+// Updates are hidden as far as there are passes to hide them, that is, except for those of the
+// group that is used first, and beside the passes of the last step.
 TEST(Plan, OfUpdatesBesidePasses_HidesThem) {
   for (const When when : {When::late, When::early}) {
     for (const auto& [stage, world] : kStagesAndWorlds) {

@@ -170,7 +170,7 @@ class Traffic final : public train::TrainerObserver {
   const comm::Communicator& communicator_;
 };
 
-// What rank r of a real run took, by rank.
+// The memory of each rank of a real run, by rank.
 std::vector<Real> run(const Case& c) {
   std::vector<Real> ranks(static_cast<size_t>(c.world));
   const train::Config config = config_of(c);
@@ -629,8 +629,9 @@ TEST(Plan, ProductsInEightBits_EncodeOnce) {
 }
 
 // Bytes that kernels other than products and attention move for one layer on a GPU, in arrays of
-// [tokens, features]. What a step moves for weights does not grow with the batch, and falls out; so
-// do parts of sums, of which batches of these sizes have equal numbers (Note [Split sums]).
+// [tokens, features]. The bytes that a step moves for weights do not grow with the batch, and
+// cancel out; so do parts of sums, of which batches of these sizes have equal numbers (Note [Split
+// sums]).
 std::map<std::string, double> passes_of_a_layer(
     hub::ModelConfigFile (*model)(int64_t layers), int64_t features,
     kernels::WgmmaUse wgmma = kernels::WgmmaUse::by_table) {
@@ -678,14 +679,14 @@ TEST(Plan, PassesOverActivations_OfALayer) {
   passes["reduce"] = 9;
   EXPECT_EQ(passes_of_a_layer(gpt2_of, 768), passes);
   const auto llama_of = [](int64_t layers) { return small_llama(256, 1024, layers, 1); };
-  // Likewise the gradients of silu(gate) * up, of 4 x 256 features.
+  // The passes of the gradients of silu(gate) * up, of 4 x 256 features, change in the same way.
   passes = {{"rmsnorm", 4}, {"rotary", 5}, {"swiglu", 12}, {"rmsnorm_backward", 8}};
   EXPECT_EQ(passes_of_a_layer(llama_of, 256, kernels::WgmmaUse::always), passes);
   passes["gemm_epilogue"] = 20;
   EXPECT_EQ(passes_of_a_layer(llama_of, 256), passes);
 }
 
-// Those of a shard group lie side by side: what one product takes is not copied. Where a weight
+// The weights of one product lie side by side in a shard group and are not copied. Where a weight
 // ends within a chunk, the next one does not lie behind it.
 TEST(Plan, WeightsOfOneProduct_AreTakenWhereTheyLie) {
   const auto copied = [](int64_t features, int stage, DeviceKind device) {

@@ -34,9 +34,9 @@ WorkCost transfer_of(int64_t bytes, int ranks) {
   return {
       .kind = WorkKind::collective, .bytes_read = bytes, .bytes_written = bytes, .ranks = ranks};
 }
-// So many seconds on round_hardware().
+// A kernel that takes this many seconds on round_hardware().
 WorkCost kernel_of(int64_t seconds) { return gemm_of(10 * seconds); }
-// Likewise: one of alpha, the rest of beta.
+// A gather that takes this many seconds: one of alpha, the rest of beta.
 WorkCost gather_of(int64_t seconds) { return transfer_of(10 * (seconds - 1), 2); }
 
 constexpr int kCompute = static_cast<int>(StreamRole::compute);
@@ -91,7 +91,7 @@ TEST(RankSpeed, Collective_CountsPeersOnTheHostAndBeyond) {
       CollectiveLinks{.all_gather = {.alpha_seconds = 2.0, .bytes_per_second = 5.0},
                       .reduce_scatter = {.alpha_seconds = 4.0, .bytes_per_second = 1.0}};
   const RankSpeed speed(hardware, 1, 2);
-  // Of three peers one is on the host: 1 + 10 / 10, and 2 x 2 + 20 / 5 for the others.
+  // One of three peers is on the host: 1 + 10 / 10, and 2 x 2 + 20 / 5 for the others.
   EXPECT_DOUBLE_EQ(speed.seconds("all_gather", transfer_of(30, 4), 1), 10.0);
   // 3 + 10 / 2, and 2 x 4 + 20 / 1.
   EXPECT_DOUBLE_EQ(speed.seconds("reduce_scatter", transfer_of(30, 4), 1), 36.0);
@@ -289,8 +289,8 @@ TEST(Plan, OneRank_ExposesNoCommunication) {
   const Plan plan = plan_with(1, 0, round_hardware(DeviceKind::cpu, 1), DeviceKind::cpu);
   ASSERT_TRUE(plan.fullest.time);
   EXPECT_EQ(plan.fullest.time->communication_seconds, 0.0);
-  EXPECT_NEAR(plan.fullest.time->exposed_seconds(), 0.0,
-              1e-9 * plan.fullest.time->step_seconds);  // sums in another order
+  // The sums are made in another order.
+  EXPECT_NEAR(plan.fullest.time->exposed_seconds(), 0.0, 1e-9 * plan.fullest.time->step_seconds);
   EXPECT_GT(plan.fullest.time->compute_seconds, 0.0);
 }
 
@@ -322,7 +322,7 @@ TEST(Plan, SlowDisk_IsWhatAStepTakes) {
     hardware.host = HostRates{.threads = 1,
                               .to_device_bytes_per_second = 1e12,
                               .to_host_bytes_per_second = 1e12,
-                              .update_bytes_per_second = 1e30};  // also of two ranks
+                              .update_bytes_per_second = 1e30};  // also with two ranks
     return make_plan({.config = model}, config,
                      {.seq = 24,
                       .device = {.kind = DeviceKind::cuda},

@@ -34,7 +34,7 @@ void for_each_include(const std::vector<SourceFile>& files, Visit&& visit) {
   }
 }
 
-// Where a header of somebody else may be included. The first row whose pattern fits decides.
+// The files that may include a header of another project. The first row whose pattern fits decides.
 struct Door {
   const char* header;
   const char* allowed;
@@ -77,7 +77,7 @@ constexpr std::array kDoors{
          ".*", ""},
 };
 
-// What the last cell of a row may say in the place of names.
+// Words that the last cell of a row may have in place of names.
 constexpr std::string_view kAllAbove = "all above";
 constexpr std::string_view kAllOfThese = "all of these";
 

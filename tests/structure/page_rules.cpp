@@ -9,7 +9,7 @@ namespace {
 constexpr std::string_view kQuestions = "## Questions that this page answers";
 constexpr std::string_view kGenerated = "docs/config.md";
 
-// In characters: bytes of UTF-8 that go on with a character do not count.
+// Counts characters: bytes of UTF-8 that continue a character do not count.
 int columns_of(std::string_view line) {
   return static_cast<int>(std::ranges::count_if(
       line, [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));

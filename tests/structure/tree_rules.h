@@ -18,8 +18,8 @@ const LayerTable& layer_table();
 // The same table as the build states it: the ZINC_SEES_<layer> lines of cmake/Layers.cmake.
 LayerTable parse_cmake_layers(std::string_view text);
 
-// By folder, those of its layer that it may include, as docs/architecture.md says in the sections
-// "The folders of <layer>": {"zero/run", {"zero/layout", ...}}. "zero" is the folder of the layer
+// By folder: the folders of its layer that it may include, from docs/architecture.md, sections "The
+// folders of <layer>": {"zero/run", {"zero/layout", ...}}. "zero" is the folder of the layer
 // itself. A row may also say "all above" or "all of these".
 LayerTable parse_inner_table(std::string_view page);
 
@@ -32,8 +32,8 @@ std::vector<Problem> check_inner(const std::vector<SourceFile>& files, const Lay
 std::vector<Problem> check_doors(const std::vector<SourceFile>& files);
 // "call": calls that a library does not make (print, exit, read the environment, ...).
 std::vector<Problem> check_calls(const std::vector<SourceFile>& files);
-// "own_header": a source beside a header of its name includes that one first, so that the header is
-// seen to compile alone.
+// "own_header": a source beside a header of its name includes it first, which shows that the header
+// compiles alone.
 std::vector<Problem> check_own_headers(const std::vector<SourceFile>& files);
 // "test_namespace": names of <name>_test.cpp lie in a namespace <name>_test, so that several test
 // files can be compiled as one.

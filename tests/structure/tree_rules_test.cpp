@@ -69,7 +69,7 @@ TEST(LayerRule, IncludesAreNamedFromTheRoot) {
               ElementsAre(HasSubstr("from the root")));
 }
 
-// On a page with two folders below zero/ itself.
+// Problems of the files by a page with two folders below zero/ itself.
 std::vector<std::string> inner_problems(
     const std::vector<std::pair<std::string, std::string>>& files) {
   const LayerTable table = parse_inner_table(

@@ -77,7 +77,7 @@ TEST(GeneralPattern, ThatBlowsUp_StopsAtTheLimit) {
               HasSubstr("the pattern (a+)+$ gives up on the text behind byte 0: match limit"));
 }
 
-// As Oniguruma's iterator gives them: not where the match before ended.
+// Oniguruma's iterator gives these: not where the match before ended.
 TEST(GeneralPattern, EmptyMatches_AreVisitedOnce) {
   const auto pattern = make_general_pattern("x*");
   EXPECT_EQ(matches_of(*pattern, "a\xC3\xA9xx"), (Matches{{0, 0}, {1, 1}, {3, 5}}));
@@ -116,8 +116,8 @@ TEST(GeneralPattern, PosixClasses_HaveTheMembersOfUnicode) {
   const auto whole = [](const char* regex, const std::string& text) {
     return matches_of(*make_general_pattern(regex), text) == Matches{{0, text.size()}};
   };
-  EXPECT_TRUE(whole("[[:alpha:]]+",
-                    "a\xC3\xA9\xE2\x85\xA3\xE0\xA4\xBE"));  // a letter number, a vowel sign
+  // A letter number, a vowel sign.
+  EXPECT_TRUE(whole("[[:alpha:]]+", "a\xC3\xA9\xE2\x85\xA3\xE0\xA4\xBE"));
   EXPECT_FALSE(whole("[[:alpha:]]+", "a1"));
   EXPECT_TRUE(whole("[[:alnum:]]+", "a1\xD9\xA1"));
   EXPECT_FALSE(whole("[[:alnum:]]+", "\xC2\xB2"));  // a superscript is no decimal digit
@@ -164,7 +164,7 @@ TEST(GeneralPattern, WhatMeansSomethingElseToPcre2_IsRefused) {
   EXPECT_EQ(message("[[:punct:]_]+[]a](?i:b)(?<!c)d{2}?{"), "(no error)");
 }
 
-// What Hugging Face's Split makes of these.
+// The results of Hugging Face's Split.
 TEST(GeneralPattern, MeansWhatItMeansToOniguruma) {
   const auto matches = [](const char* regex, const std::string& text) {
     return matches_of(*make_general_pattern(regex), text);

@@ -120,7 +120,7 @@ TEST(ScoreOf, IsTheMeanOfPairsOrTheCorpus) {
   EXPECT_NEAR(score_of("rougeLsum", pairs), sum / static_cast<double>(num_pairs()), kTolerance);
   EXPECT_NEAR(score_of("bleu", pairs), expected().at("bleu").at("13a").at("corpus").as_double(),
               100 * kTolerance);
-  // Of several references the best one counts.
+  // The best one of several references counts.
   const std::vector<TextPair> two{{"a b c", {"x y z", "a b c"}}, {"a", {"b"}}};
   EXPECT_EQ(score_of("rouge1", two), 0.5);
   EXPECT_EQ(score_of("exact_match", two), 0.5);

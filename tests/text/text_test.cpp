@@ -17,7 +17,7 @@ const std::string kReplaced = "\xEF\xBF\xBD";
 struct BadText {
   std::string bytes;
   int64_t offset;        // of the first invalid byte
-  std::string replaced;  // as Python's bytes.decode("utf-8", "replace") gives it
+  std::string replaced;  // result of Python's bytes.decode("utf-8", "replace")
 };
 
 const std::vector<BadText>& bad_texts() {
@@ -107,7 +107,7 @@ TEST(ByteTokenizer, Decode_InvertsEncodeAndShowsBrokenCharacters) {
   EXPECT_EQ(tokenizer.decode(broken), "a" + kReplaced + "b" + kReplaced);
 }
 
-// As of a model with more rows than its tokenizer has tokens.
+// A model may have more rows than its tokenizer has tokens.
 TEST(ByteTokenizer, TokenOutsideTheVocabulary_AddsNothing) {
   const ByteTokenizer tokenizer;
   EXPECT_EQ(tokenizer.decode(std::vector<int32_t>{'a', 256, -1, 'b'}), "ab");

@@ -277,7 +277,7 @@ TEST(SentencePiece, FileThatIsNoModel_IsRefused) {
               HasSubstr("tokenizer.model: is no sentencepiece model"));
 }
 
-// What a generating model shows, token by token.
+// The text that a generating model shows, token by token.
 TEST(SentencePiece, StreamingDecoder_ShowsTheReferenceText) {
   const auto tokenizer = load_or_skip(kFolder + "spiece.model");
   if (tokenizer == nullptr) GTEST_SKIP() << "this build lacks a library";

@@ -1,4 +1,4 @@
-// Which evaluation is the best, and when a run stops for want of a better one.
+// The choice of the best evaluation, and the end of a run that finds no better one.
 #include "train/best_model.h"
 
 #include <gmock/gmock.h>

@@ -57,7 +57,7 @@ void with_engine(const std::function<void(zero::Engine&)>& work, int64_t vocab_s
   });
 }
 
-// Of a model whose states pass the page cache in several writes.
+// The vocabulary of a model whose states pass the page cache in several writes.
 constexpr int64_t kLargeVocabulary = 60'000;
 
 void step(zero::Engine& engine) {
@@ -65,13 +65,14 @@ void step(zero::Engine& engine) {
   engine.step();
 }
 
-// What a run does between two steps: a second checkpoint beside the first, which goes then.
+// A run's work between two steps: a second checkpoint beside the first, which is then deleted.
 void save_and_prune(zero::Engine& engine, const std::string& folder) {
   save_checkpoint(engine, folder);
   prune_checkpoints(folder, 1);
 }
 
-// What a start finds: every folder that is called a checkpoint is whole. The steps, newest first.
+// The checkpoints that a start finds, newest first: every folder that is called a checkpoint is
+// whole.
 std::vector<int64_t> whole_after_cleaning(const std::string& folder) {
   clean_checkpoints(folder);
   std::vector<int64_t> steps;
@@ -192,7 +193,7 @@ TEST(CheckpointFaults, WhereDirectWritesAreRefused_TheCacheTakesThem) {
             save_checkpoint(engine, folder.path());
             EXPECT_THAT(whole_after_cleaning(folder.path()), ElementsAre(1));
             ++saved;
-          } catch (const IoError& error) {  // of a write through the cache
+          } catch (const IoError& error) {  // from a write through the cache
             EXPECT_EQ(error.error_number(), EINVAL);
           }
         }
@@ -237,7 +238,7 @@ std::vector<float> weights_of(zero::Engine& engine) {
   return all;
 }
 
-// Whether it would train on. No: an import has failed half-way.
+// Whether the engine can go on training. After an import that failed half-way it cannot.
 bool trains_on(zero::Engine& engine) {
   try {
     engine.evaluate(zero::test::make_batch(0));
@@ -349,8 +350,7 @@ TEST(CheckpointFaults, ReadsThatAreCutShortOrInterrupted_AreGoneOnWith) {
 
 // --- disks as they are
 
-// A file system of its own for as long as this lives; where() is empty where this process may not
-// mount.
+// A separate file system for as long as this lives; where() is empty if this process may not mount.
 class Mount {
  public:
   // `options`: of mount(8).
@@ -422,11 +422,11 @@ class Disk {
   // Changes that are not durable yet, in their order; each may be lost.
   struct Pending {
     size_t node = 0;     // the file that is written, or the folder whose names change
-    std::string name;    // of a folder
-    int64_t child = -1;  // what it means from then on; -1: nothing
+    std::string name;    // for a folder
+    int64_t child = -1;  // the file of the name from then on; -1: none
     int64_t offset = 0;
     std::string bytes;
-    std::string pair{};  // of a rename: lost and kept together where both are in one folder
+    std::string pair{};  // for a rename: lost and kept together if both are in one folder
   };
 
   void apply(const files::FileSystemChange& change) {
@@ -497,8 +497,8 @@ class Disk {
  private:
   struct Node {
     bool is_folder = false;
-    std::string durable{}, now{};                            // of a file
-    std::map<std::string, size_t> durable_names{}, names{};  // of a folder
+    std::string durable{}, now{};                            // for a file
+    std::map<std::string, size_t> durable_names{}, names{};  // for a folder
   };
 
   static void put(std::string& content, int64_t offset, const std::string& bytes) {
@@ -568,7 +568,8 @@ class Disk {
 using Changes = std::vector<files::FileSystemChange>;
 using Keeps = std::function<bool(size_t)>;
 
-// What a save with a prune after it changes, and the disk before it: with a checkpoint of step 1.
+// The changes of a save with a prune after it, and the disk before them: with a checkpoint of step
+// 1.
 struct Scene {
   files::ScratchFolder folder;
   std::unique_ptr<Disk> disk;
@@ -701,7 +702,7 @@ TEST(PowerLoss, SeesWhenAStepOfTheProtocolIsMissing) {
   EXPECT_LT(no_sync_of_parent.size(), changes.size());
   EXPECT_GT(sweep(*scene, no_sync_of_parent, 5, false).bad, 0) << "the parent is not synced";
 
-  // What is synced behind the rename lies under the new name then.
+  // A sync behind the rename then syncs the new name's content.
   Changes rename_first;
   const auto first_sync = std::ranges::find_if(changes, [&](const files::FileSystemChange& c) {
     return c.kind == files::FileSystemChange::sync && is_file(c);

@@ -1,5 +1,5 @@
-// What a manifest may cost before it is believed: files that somebody made to take long, or much
-// memory, are refused at a limit.
+// The cost of a manifest before it is believed: files that were made to take long, or much memory,
+// are refused at a limit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,12 +27,12 @@ using testing::HasSubstr;
 
 uint32_t crc_of(const std::string& text) { return crc32c(std::as_bytes(std::span(text))); }
 
-// With the checksum that belongs to what follows it.
+// A manifest with the checksum of its text.
 std::string sealed(const std::string& rest) {
   return fmt::format("{{\"crc32c\":\"{:08x}\",{}", crc_of(rest), rest);
 }
 
-// What this thread has asked the kernel to read so far.
+// The bytes that this thread has asked the kernel to read so far.
 int64_t bytes_read() {
   std::ifstream counters("/proc/thread-self/io");
   int64_t bytes = -1;
@@ -66,8 +66,8 @@ TEST(ManifestLimits, OneOfAGibibyteIsRefusedUnread) {
   EXPECT_LT(bytes_read() - before, int64_t{1} << 20);
 }
 
-// As large as bytes or values allow, with checksums that are right: each ends at the limit that
-// keeps it short, or at the first check behind it.
+// Files as large as bytes or values allow, with right checksums: each ends at the limit that keeps
+// it short, or at the first check behind it.
 TEST(ManifestLimits, WhatIsMadeToTakeLongEndsAtALimit) {
   const files::ScratchFolder folder;
   constexpr size_t kMost = kMaxManifestBytes - 64;
@@ -119,7 +119,7 @@ TEST(ManifestLimits, AnIndexIsBoundByItsStateFile) {
   EXPECT_EQ(max_index_bytes(4096), 65536 + 8192);
   EXPECT_EQ(max_index_bytes(int64_t{1} << 50), kMaxIndexBytes);
   EXPECT_EQ(max_index_bytes(std::numeric_limits<int64_t>::max()), kMaxIndexBytes);
-  // Names beyond any real one.
+  // The names are longer than any real one.
   const StateIndex index{.file = "state-00000-of-00001.safetensors",
                          .bytes = 4100,
                          .header_bytes = 4096,

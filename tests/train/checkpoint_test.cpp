@@ -55,9 +55,9 @@ struct Way {
   OffloadDevice parameters = OffloadDevice::none;
   int64_t accumulation = 1;
   bool world_determinism = false;
-  int tensor = 1;      // of the world's ranks, that share the layers
-  int sequence = 1;    // that share the sequences
-  int pipe = 1;        // that have some of the layers each
+  int tensor = 1;      // ranks that share the layers
+  int sequence = 1;    // ranks that share the sequences
+  int pipe = 1;        // ranks that have some of the layers each
   int64_t bucket = 0;  // elements of every bucket; 0: as they are by default
   optim::Moments moments = optim::Moments::f32;
 };
@@ -83,7 +83,7 @@ zero::EngineConfig config_of(const Way& way, const std::string& swap) {
   config.zero.offload_param.nvme_path = swap;
   config.schedule.kind = optim::ScheduleKind::warmup_lr;
   config.optimizer.moments = way.moments;
-  if (way.sequence > 1) config.batch.sequence = 9;  // of make_batch()
+  if (way.sequence > 1) config.batch.sequence = 9;  // the length in make_batch()
   if (way.bucket > 0) {
     config.zero.reduce_bucket_size = config.zero.allgather_bucket_size =
         config.zero.prefetch_bucket_size = way.bucket;
@@ -144,7 +144,7 @@ void take_values(zero::Engine& engine, Outcome& outcome) {
   outcome.state = state;
 }
 
-// Of `steps` steps from the first or, with `from`, from a checkpoint; with `to`, a checkpoint is
+// Runs `steps` steps from the first or, with `from`, from a checkpoint; with `to`, a checkpoint is
 // saved at the end.
 Outcome run(const Way& way, int64_t steps, const std::string& from = {}, const std::string& to = {},
             const std::function<void(zero::Engine&)>& look = {}) {
@@ -343,7 +343,8 @@ INSTANTIATE_TEST_SUITE_P(
                         .bucket = 900}),
     [](const auto& info) { return info.param.name; });
 
-// From every way of a list to every other: values are those that were saved, to the last bit.
+// Every way of the list reads what every other way wrote: values are the saved ones, to the last
+// bit.
 TEST(Elastic, AnyWorldStageAndTierReadsWhatAnotherWrote) {
   const std::vector<Way> ways = {Way{"a", 1, 0},
                                  Way{"b", 3, 1, DType::bf16},
@@ -384,7 +385,8 @@ TEST(Elastic, AnyWorldStageAndTierReadsWhatAnotherWrote) {
   }
 }
 
-// With "determinism": "world" the bits do not depend on the world, nor on how often it changes.
+// With "determinism": "world" the bits do not depend on the world, nor on how often the world
+// changes.
 TEST(Elastic, WithWorldDeterminism_ARunThatChangesItsWorldHasTheBitsOfOneThatDoesNot) {
   Way way{"two", 2, 2};
   way.accumulation = 2;
@@ -727,7 +729,7 @@ TEST_P(Frozen, WeightsAreNamed_AndFoundAgain) {
   const files::ScratchFolder folder;
   const std::string base = folder / "base", checkpoints = folder / "checkpoints";
   const std::string frozen = "transformer.h.1.mlp.c_fc.weight";
-  // In f32, from which the other runs round.
+  // The base is saved in f32; the other runs round from it.
   run({"", 1, 0}, 0, {}, {}, [&](zero::Engine& engine) { train::save_model(engine, base); });
   run(way, 0, {}, {}, [&](zero::Engine& engine) {
     for (int64_t i = 0; i < kBefore; ++i) step(engine, i, nullptr);
@@ -800,7 +802,7 @@ TEST(FrozenByHand, WeightsThatWereSetByHand_AreNotThoseOfTheFolder) {
   });
 }
 
-// What the engine has is compared with what the folder's weights encode to.
+// The engine's values are compared with the encoding of the folder's weights.
 TEST(FrozenQuantized, BaseIsNamedAndLooksAsItsFolder_OrNothingIsSaved) {
   const files::ScratchFolder folder;
   const std::string base = folder / "base", name = "transformer.h.1.mlp.c_fc.weight";
@@ -828,7 +830,7 @@ TEST(FrozenQuantized, BaseIsNamedAndLooksAsItsFolder_OrNothingIsSaved) {
         values.fill(0.25);
         engine.set_parameter(name, values);
         EXPECT_ANY_THROW(saver.begin("b", {.frozen_from = base}, /*beside=*/false));
-        // Encoded anew from the folder.
+        // Values are encoded anew from the folder.
         load_checkpoint(engine, saved);
         EXPECT_EQ(engine.parameter(name).to_vector<float>(), before);
       });

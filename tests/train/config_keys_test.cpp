@@ -54,7 +54,7 @@ bool holds(const files::json::Object& file, std::string_view path) {
   return holds(value->as_object(), path.substr(dot + 1));
 }
 
-// What keys need beside them so that their value counts.
+// The other settings that keys need for their value to count.
 struct Need {
   std::string_view of;  // the key, or where its path begins
   std::string_view path;
@@ -254,8 +254,8 @@ TEST(ConfigKeys, EveryKeyThatWorks_MovesSomething_AndIsKept) {
   EXPECT_GE(checked, 120);
 }
 
-// What a rank of a small model takes and moves; the learning rates of a run, and its loss scales
-// when every third step overflows.
+// The memory and the transfers of a rank of a small model; the learning rates of a run, and its
+// loss scales when every third step overflows.
 std::string behaviour_of(const Config& config) {
   nn::LlamaConfig model;
   model.vocab_size = 200;
@@ -308,7 +308,7 @@ TEST(ConfigKeys, EveryKeyThatWorks_ChangesWhatARunDoes_WhereItsRowSaysSo) {
     const files::json::Object file = files_for(key).front();
     const Config without = parse(file);
     files::json::Value value = other_value(key, key.setting.get(without, kRanks));
-    // Large enough, and small enough, for so small a model.
+    // The value is large enough, and small enough, for so small a model.
     if (key.unit == "elements") value = 5000;
     if (key.unit == "steps" && key.block() == "scheduler.params") value = 5;
     const bool moves = behaviour_of(parse(with(file, key.path, value))) != behaviour_of(without);

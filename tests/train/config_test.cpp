@@ -352,7 +352,7 @@ TEST(Config, RefusedKeysSayWhyAndLoadAtTheirOffValue) {
   EXPECT_NE(problems_of(with(R"("prescale_gradients": true)")).find("native"), std::string::npos);
 }
 
-// Of a key without effect.
+// A value for a key without effect.
 std::string on_value(KeyType type) {
   switch (type) {
     case KeyType::integer:
@@ -450,7 +450,7 @@ TEST(Config, ALossScaleMayStandInQuotes) {
   EXPECT_EQ(scale("\"1e3\"").static_scale, 1000.0);
 }
 
-// As transformers fills in its warmup_steps, which is 0 where nobody says more.
+// transformers fills in its warmup_steps, which is 0 by default.
 TEST(Config, WarmUpThatIsAuto_IsTheFlagsOrNone) {
   for (const char* type : {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"}) {
     const auto steps = [&](const std::string& params, const Overrides& flags) {

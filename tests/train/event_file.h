@@ -26,10 +26,10 @@ struct Event {
   float value = 0.0f;
   bool is_text = false;
   std::string text;
-  // Of a histogram: how many, their sum, and the buckets' ends and counts.
+  // For a histogram: the number of values, their sum, and the buckets' ends and counts.
   double count = 0.0, sum = 0.0, sum_of_squares = 0.0, least = 0.0, most = 0.0;
   std::vector<double> ends, counts;
-  bool restarts = false;  // what was before it has no such step, nor later ones
+  bool restarts = false;  // earlier events of this step and later ones do not count
 };
 
 class EventBytes {

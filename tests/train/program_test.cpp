@@ -250,7 +250,7 @@ TEST_F(OwnProgram, TheMeshHasAPipeAxis) {
   });
 }
 
-// Those that the tests above do not name reach the engine.
+// The keys that the tests above do not name reach the engine.
 TEST_F(OwnProgram, EveryZincKey_Arrives) {
   const std::map<std::string, std::string> of_the_rank{{"zinc.seed", ""},
                                                        {"zinc.num_threads", ""},

@@ -59,7 +59,7 @@ TEST(RunFolder, ExistingRun_IsReplacedByForceOnly) {
   EXPECT_THAT(folder.names(), ElementsAre("run"));
 }
 
-// As mpirun leaves it, which kills the ranks of a start that fails on one of them.
+// mpirun leaves such a folder when it kills the ranks of a start that fails on one of them.
 TEST(RunFolder, RunThatWasKilledBeforeItsFirstStep_IsReplaced) {
   const files::ScratchFolder folder;
   const auto killed = [&](const std::string& name) {

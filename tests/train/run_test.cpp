@@ -52,7 +52,7 @@ struct Outcome {
   bool together = false;
 };
 
-// Of each rank.
+// Trains, and returns the outcomes of all ranks.
 std::vector<Outcome> train(const std::string& out, bool force = false) {
   std::vector<Outcome> outcomes(kWorld);
   comm::run_local_ranks(kWorld, {.seed = 3, .num_threads = 1}, [&](comm::World& world) {

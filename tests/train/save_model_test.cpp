@@ -60,7 +60,7 @@ std::map<std::string, std::string> files_in(const std::string& folder) {
 
 hub::ModelConfigFile model_config() { return {.config = tiny_config()}; }
 
-// By one rank, from gathered parameters.
+// Saves from gathered parameters, on one rank.
 void save_gathered(comm::World& world, zero::Engine& engine, const std::string& folder) {
   std::vector<files::TensorSpec> specs;
   for (const auto& [name, parameter] : engine.model().named_parameters()) {
@@ -148,7 +148,7 @@ TEST(OwnWeights, AreOnOneRankEach_AndMoveNoWeight) {
         by_rank[static_cast<size_t>(world.rank())] += piece.values.numel();
       });
       EXPECT_EQ(world.communicator().bytes_sent(), sent);
-      // One staging buffer, of the largest part that a rank has of a parameter.
+      // One staging buffer, as large as the largest part of a parameter that a rank has.
       EXPECT_LE(most, 24 * 96 * 4);
       EXPECT_GT(most, 0);
     });

@@ -33,8 +33,7 @@ std::string slice(const std::string& kind, const std::string& name, int lane, in
 
 // Compute [100,200) and [300,400), a prefetch [150,320) that the second one waits for from 200 on,
 // a gather on demand [350,360), a reduction [390,500), a sum over tensor ranks [280,290) beside the
-// prefetch; transfers with NVMe [110,180) and [450,480),
-// and a copy from the host that is none.
+// prefetch; transfers with NVMe [110,180) and [450,480), and a copy from the host that is none.
 std::string known_trace() {
   return kHead + slice("compute", "a", 1, 100, 200, "\"id\":1") +
          slice("compute", "copy", 2, 160, 300, "\"id\":3,\"span\":2") +
@@ -421,7 +420,7 @@ TEST(Trace, RanksOfAMesh_EveryByteIsThereAndIsNoCompute) {
   }
 }
 
-// With no room ahead nothing can be prefetched, and the trace says so.
+// Without memory for gathers ahead, nothing is prefetched, and the trace says so.
 TEST(Trace, NoLiveParametersAllowed_EveryGatherIsOnDemand) {
   const files::ScratchFolder folder;
   const std::string path = folder / "trace.json";

@@ -123,7 +123,7 @@ Ran run(int world_size, int64_t micro_batch, TrainerOptions options, double lr =
   return ran;
 }
 
-// Where the next forward pass would end the update, there is none after the last step.
+// The next forward pass would end the update, but there is none after the last step.
 TEST(Trainer, TheLastUpdateEndsWithTheRun) {
   const Cycle dataset;
   const offload::SwapFolder folder;
@@ -326,7 +326,7 @@ TEST(Trainer, NaNIsNeverTheBest) {
   EXPECT_EQ(ran.saved, (std::vector<std::string>{"started", "final"}));
 }
 
-// What a run hands to its files beside the steps.
+// The figures that a run hands to its files beside the steps.
 struct Kept {
   std::vector<int64_t> sampled, histogram_steps;
   std::vector<std::vector<Histogram>> histograms;
@@ -349,7 +349,7 @@ class KeepingSink final : public MetricsSink {
   Kept& kept_;
 };
 
-// Of a model that is trained with stage 3 by so many ranks; one of its parameters is frozen.
+// A model that is trained with stage 3 by this many ranks; one of its parameters is frozen.
 Kept run_with_histograms(int world_size) {
   Kept kept;
   const Cycle dataset;

@@ -1,4 +1,4 @@
-// What a model learns does not depend on how examples are padded or packed.
+// The trained weights do not depend on how examples are padded or packed.
 #include <gtest/gtest.h>
 
 #include <cmath>

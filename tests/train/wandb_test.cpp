@@ -111,7 +111,7 @@ std::vector<std::string> records_in(const std::string& file) {
   EXPECT_EQ(hex(file.substr(0, 7)), "3a572642e1be00");
   std::vector<std::string> records;
   std::string record;
-  bool begun = false;  // its first part may be empty
+  bool begun = false;  // the first part may be empty
   size_t at = 7;
   while (at < file.size()) {
     const size_t left = 32768 - at % 32768;
@@ -207,8 +207,8 @@ TEST(WandbSink, ARunThatFails_SaysSo) {
   EXPECT_EQ(parse(parse(records.back()).at(18)).integers[1], 1U);
 }
 
-// Of a run that was killed in the midst of a record, or has ended, after five steps; it goes on
-// from the second.
+// The run was killed in the midst of a record, or has ended, after five steps; it continues from
+// the second.
 TEST(WandbSink, ARunThatGoesOn_IsOneRunOfWhichLaterStepsAreReplaced) {
   const auto write_steps = [](WandbSink& sink, int64_t first, int64_t last) {
     for (int64_t i = first; i <= last; ++i) {
@@ -271,7 +271,7 @@ TEST(WandbFramed, RecordsOfEverySizeReadBack) {
   }
 }
 
-// As wandb 0.19.11 writes the same record behind the header: wandb/sdk/internal/datastore.py.
+// wandb 0.19.11 writes the same record behind the header: wandb/sdk/internal/datastore.py.
 TEST(WandbFramed, Bytes_AreThoseOfThePackage) {
   EXPECT_EQ(hex(wandb_framed("abc", 7)), "a9209d53030001616263");
 }

@@ -276,9 +276,9 @@ std::vector<float> trained(const Config& config) {
   return values;
 }
 
-// What the table says has no effect leaves every value that the engine is told, every byte and
-// every transfer of a plan, and every bit of a run as they are; of MiCS, ZeRO++ and
-// stage3_gather_16bit_weights_on_model_save, too.
+// Keys that the table calls without effect change no value of the engine, no byte and no transfer
+// of a plan, and no bit of a run; also those of MiCS, ZeRO++ and
+// stage3_gather_16bit_weights_on_model_save.
 TEST(ZeroKeys, WithoutEffect_ChangeNothing) {
   const std::string prefix = "zero_optimization.";
   const auto members = [](const std::string& path, const std::string& value) {

@@ -27,14 +27,14 @@ constexpr int kEndWorld = 2;
 
 using NamedValues = std::map<std::string, std::vector<float>>;
 
-// What the model itself holds.
+// The values in the model's own parameters.
 NamedValues held_by(nn::Module& model) {
   NamedValues values;
   for (const auto& [name, tensor] : model.state_dict()) values[name] = tensor.to_vector<float>();
   return values;
 }
 
-// What the engine's optimizer works on, rounded to the model's dtype.
+// The values that the engine's optimizer updates, rounded to the model's dtype.
 NamedValues trained_by(Engine& engine) {
   NamedValues values;
   for (const auto& [name, parameter] : engine.model().named_parameters()) {
@@ -58,7 +58,7 @@ void train_steps(Engine& engine, int64_t first, int64_t last) {
   }
 }
 
-// `body` on two ranks, each with a model of its own.
+// Runs `body` on two ranks, each with its own model.
 template <class Body>
 void with_model(const Body& body) {
   comm::run_local_ranks(kEndWorld, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
@@ -190,7 +190,7 @@ TEST(ValuesAtEndOfAnEngine, ThatCouldNotBeMade_AreThoseBefore) {
   });
 }
 
-// A client's source with a shape of its own.
+// A client's source with another shape for one parameter.
 struct OtherShape : nn::WeightSource {
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override {
     if (parameter.name() == "transformer.wpe.weight") return std::nullopt;

@@ -56,9 +56,9 @@ INSTANTIATE_TEST_SUITE_P(Zero, Held, testing::Values(OffloadDevice::cpu, Offload
                            return info.param == OffloadDevice::cpu ? "host" : "nvme";
                          });
 
-// What somebody reads beside training stays as it is until it is let go; only then does the update
-// that changes it go on. The trace names the wait; returns whether it does, which it may not where
-// `held_for` was over before the update had begun.
+// Values that are read beside training stay unchanged until the reader releases them; only then
+// does the update that changes them go on. The trace names the wait. Returns whether the update
+// waited, which it need not if `held_for` was over before it began.
 bool update_waits(OffloadDevice device, std::chrono::milliseconds held_for) {
   const offload::SwapFolder swap;
   TraceRecorder trace;
@@ -134,7 +134,7 @@ TEST_P(Held, ValuesStayAsTheyAre_AndTheUpdateWaits) {
   EXPECT_TRUE(waits(milliseconds(50)) || waits(milliseconds(500)) || waits(milliseconds(5000)));
 }
 
-// What lies on the device, or in a buffer for what lies on a disk, is read as it comes.
+// Values on the device, or in a buffer for values on a disk, are read without holding them.
 TEST(EngineAccess, ValuesOnTheDeviceOrInABuffer_AreNotHeld) {
   const offload::SwapFolder swap;
   EngineConfig buffered = config_of(3);
@@ -254,7 +254,8 @@ TEST(Edit, InTheMiddleOfAStepIsAnError) {
   });
 }
 
-// What a step under way has made of the old values would be lost, or the new values.
+// Gradients of a step under way belong to the old values; a change would lose them or the new
+// values.
 TEST_P(EveryStage, SetParameter_InTheMiddleOfAStep_IsNamedAndChangesNothing) {
   on_ranks(2, [](comm::World& world) {
     nn::Gpt2 model(tiny_config());

@@ -174,7 +174,7 @@ TEST(GradientNorm, OfTwoTiers_IsMeasuredSideBySide) {
   EXPECT_TRUE(std::all_of(first, last, [](const WorkLog::Entry& entry) {
     return entry.action == WorkLog::Action::work;
   }));
-  // Then it waits for both.
+  // After the work it waits for both.
   EXPECT_EQ(std::count_if(last, entries.end(),
                           [](const WorkLog::Entry& entry) {
                             return entry.action == WorkLog::Action::host_wait;

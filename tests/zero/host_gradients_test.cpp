@@ -39,13 +39,13 @@ class Steps {
             .slices = slices_, .dtype = dtype, .tree = tree, .added = added, .most_added = most});
   }
 
-  // What a micro-batch leaves in every element: sums depend on their order.
+  // The value that a micro-batch leaves in every element: sums depend on their order.
   float value(int64_t index) const {
     const float value =
         is_whole_ ? static_cast<float>(index + 1) : 0.1f * static_cast<float>(1 + 7 * index % 11);
     return added_ == DType::bf16 ? static_cast<float>(bf16(value)) : value;
   }
-  // Of `count` micro-batches from `begin` on.
+  // The sum of `count` micro-batches from `begin` on.
   float sum(int64_t begin, int64_t count) const {
     if (count == 1) return value(begin);
     int64_t left = count - 1;
@@ -136,8 +136,8 @@ TEST(HostGradients, AreTheSumsOfAStep_InWhateverOrderStreamsRun) {
   }
 }
 
-// From 256 on bf16 has even numbers alone. 1 + ... + 25 = 325 becomes 324. The whole sum, 351,
-// would become 352.
+// From 256 on bf16 has only even numbers. 1 + ... + 25 = 325 becomes 324. The whole sum, 351, would
+// become 352.
 TEST(HostGradients, KeptIn16Bits_AreRoundedAtEachAddition) {
   Steps steps(context_of(0), false, DType::bf16, DType::f32, true);
   for (int64_t i = 0; i < 26; ++i) steps.micro_step(i, 26);

@@ -93,7 +93,7 @@ RunToABadLoss train_to_a_bad_loss(const EngineConfig& config, double factor) {
     if (ended.words[rank].empty()) {
       after = test::weights_of(engine);
     } else {
-      // What is saved after the error.
+      // The values that are saved after the error.
       after.clear();
       engine.read_own(Engine::Own::weights, [&](const OwnPiece& piece) {
         const auto* of = piece.values.data_as<float>();

@@ -163,7 +163,8 @@ TEST_P(LossScale, FollowsHysteresisWindowAndMinimum) {
   EXPECT_EQ(scales("xx.", GetParam(), {.static_scale = 32.0}), (Scales{32, 32, 32, 32}));
 }
 
-// What the fourth step throws on every rank; the weights are those that the first one left.
+// The message that the fourth step throws on every rank; the weights are those that the first step
+// left.
 std::string last_words(const EngineConfig& config) {
   std::vector<std::string> words(kWorld);
   std::vector<std::vector<float>> before(kWorld);

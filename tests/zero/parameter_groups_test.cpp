@@ -30,7 +30,7 @@ using testing::HasSubstr;
 constexpr int kWorld = 2;
 constexpr double kRate = 0.25;
 
-// What a parameter of that name is given. The groups cut through blocks and segments.
+// The learning rate of a parameter of that name. The groups cut through blocks and segments.
 double rate_of(const std::string& name) {
   if (name.find("wte") != std::string::npos) return 0.0;
   if (name.find("attn") != std::string::npos) return 2.0 * kRate;

@@ -235,7 +235,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, UntiedPipeline,
                                           testing::Values(1)),
                          [](const auto& info) { return testing::PrintToString(info.index); });
 
-// What else a configuration may ask for changes no bit either.
+// Other settings of a configuration change no bit either.
 TEST(PipelineBits, AreThoseWithoutOne_WhateverElseIsAsked) {
   const std::vector<std::pair<const char*, Way>> runs{
       {"gpipe",
@@ -412,7 +412,7 @@ TEST(PipelineBits, OfT5WithAHeadOfItsOwn_AreThoseWithoutOne_WhereverItIsCut) {
   }
 }
 
-// What a rank of the pipeline has that is not finite, every rank hears of.
+// Every rank learns of a gradient that is not finite on one rank of the pipeline.
 TEST(PipelineOverflow, IsSkippedOnAllRanks) {
   comm::run_local_ranks(2, {.seed = 7, .num_threads = 1}, [](comm::World& world) {
     set_mesh(world, {.pipe = 2});
@@ -436,7 +436,7 @@ TEST(PipelineOverflow, IsSkippedOnAllRanks) {
   });
 }
 
-// Its first block reads and writes much and computes little.
+// The first block of this model reads and writes much and computes little.
 struct SlowFirstBlock : nn::Gpt2 {
   using nn::Gpt2::Gpt2;
   nn::TensorList stage(int64_t index, const nn::Batch& batch, nn::TensorList x) override {
@@ -461,12 +461,12 @@ TEST(PipelineCuts, GiveEachRankAboutAsMuchTime_OrWhatTheConfigSays) {
     });
     return stages;
   };
-  EXPECT_EQ(stages_of_the_first(parallel::PipelinePartition::best),
-            2);  // the embedding and this block
+  // The embedding and this block.
+  EXPECT_EQ(stages_of_the_first(parallel::PipelinePartition::best), 2);
   EXPECT_EQ(stages_of_the_first(parallel::PipelinePartition::uniform), 4);
 }
 
-// Of P ranks each has its stages alone: weights, gradients and states.
+// Each of P ranks has only its own stages: weights, gradients and states.
 TEST(PipelineMemory, IsThatOfARanksOwnStages) {
   comm::run_local_ranks(4, {.seed = 7, .num_threads = 1}, [](comm::World& world) {
     set_mesh(world, {.pipe = 4});
@@ -508,7 +508,8 @@ TEST(PipelineTraffic, IsTheBoundariesOfTheMicroBatches) {
     EXPECT_EQ(pipe.bytes_sent() - before, neighbours * kMicroBatches * kBoundary);
     const int64_t after = pipe.bytes_sent();
     engine.step();
-    // To each of two others: losses and targets; squares of parameters, and who is not finite.
+    // Each of the two other ranks gets the losses and targets, the squares of the parameters, and
+    // the first that is not finite.
     const auto numbers = kMicroBatches + 1 + static_cast<int64_t>(model->parameters().size()) + 2;
     EXPECT_EQ(pipe.bytes_sent() - after, 2 * numbers * 8);
   });

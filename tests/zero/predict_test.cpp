@@ -32,7 +32,7 @@ void on_ranks(int world, const Body& body) {
   comm::run_local_ranks(world, {.seed = 5, .num_threads = 1}, body);
 }
 
-// What a prediction after two steps gives on rank 1, and the peak of device memory that it adds.
+// The logits of a prediction after two steps on rank 1, and the peak of device memory that it adds.
 struct Predicted {
   std::vector<float> logits, again;
   int64_t gathered_bytes = 0;
@@ -89,7 +89,7 @@ TEST(Predict, GivesTheSameOnEveryStage_AndTrainingGoesOn) {
   }
 }
 
-// Where parameters are sharded a group is given back when another one is used.
+// With sharded parameters a group is given back when another one is used.
 TEST(Predict, KeepsOneGroupGathered) {
   nn::Gpt2 model(test::tiny_config());
   int64_t largest = 0, all = 0;
@@ -193,7 +193,7 @@ TEST(Errors, OfAModel_SayWhereItWas) {
     EngineConfig config = config_of(0);
     config.batch.micro_batch = 1;
     Misfit recorded;
-    recorded.limit = 4;  // that of the recording
+    recorded.limit = 4;  // of the recording
     EXPECT_THAT(refusal([&] { Engine engine(recorded, config, world); }),
                 testing::AllOf(HasSubstr("for a weight of shape [3, 5] (second.weight)"),
                                HasSubstr("(while the engine recorded the model on a meta device, "

@@ -92,7 +92,7 @@ TEST(Quantized, TrainsAsOverTheBaseThatItDecodesTo) {
   }
 }
 
-// What lies in memory between steps, by stage: everything but the matrices of the blocks, and these
+// The bytes in memory between steps, by stage: everything but the matrices of the blocks, and these
 // encoded.
 TEST(Quantized, TakesTheBytesOfItsFormat) {
   for (const int stage : {0, 1, 2, 3}) {

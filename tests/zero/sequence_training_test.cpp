@@ -361,12 +361,12 @@ TEST(SequenceDropout, GradientsAreThoseOfTheLoss) {
     const double step = 1e-5;
     const double up = loss_with_dropout(exchange, step, direction).loss;
     const double down = loss_with_dropout(exchange, -step, direction).loss;
-    // As far as third derivatives reach.
+    // The bound leaves room for third derivatives.
     EXPECT_NEAR((up - down) / (2.0 * step), here.square, 1e-6 * here.square);
   }
 }
 
-// What is not finite in the tokens of one rank, every rank hears of.
+// Every rank learns of a gradient that is not finite in the tokens of one rank.
 TEST(SequenceOverflow, IsSkippedOnAllRanks) {
   comm::run_local_ranks(2, {.seed = 7, .num_threads = 1}, [](comm::World& world) {
     take_mesh(world, {.sequence = 2});

@@ -42,7 +42,7 @@ class Recorded {
     return make_step_program(
         model_, groups_, policy, [&] { return model_.example(2, 8); }, together, client);
   }
-  // Without ops.
+  // The program of the record, without ops.
   Program bare(const StepProgram& made) const { return program_of(made.record, false); }
   RewriteInputs inputs(const StepProgram& made) const {
     return {.groups = groups_,
@@ -50,7 +50,7 @@ class Recorded {
             .reduce_order = made.record.reduce_order,
             .use_order = made.record.use_order};
   }
-  // What the checker says of a program that `made` was turned into; empty: nothing.
+  // The checker's complaint about a program that `made` was turned into; empty: none.
   std::string complaint(const Program& program, const StepProgram& made) const {
     try {
       check(program, bare(made), inputs(made));
@@ -124,7 +124,7 @@ TEST(StepProgramRecord, HasEveryUseWithItsReleaseAndEveryGradientOnce) {
     EXPECT_GE(of_group, 0);
   }
   EXPECT_EQ(pins, ByGroup<int>(pins.size(), 0));
-  EXPECT_GT(uses, 4 * 8);  // of every block its two norms and four products
+  EXPECT_GT(uses, 4 * 8);  // two norms and four products of every block
   int64_t trained = 0, finished = 0;
   for (const ShardGroup& group : recorded.groups()) trained += group.num_trained_parameters();
   for (const Place& place : made.record.bodies.front().backward) {
@@ -135,7 +135,7 @@ TEST(StepProgramRecord, HasEveryUseWithItsReleaseAndEveryGradientOnce) {
   EXPECT_EQ(made.record.bodies.front().backward.back().event.kind, EventKind::end);
 }
 
-// What rewrites reckon with is what a run has: activations at every place, to the byte, and the
+// Rewrites reckon with the figures of a real run: activations at every place, to the byte, and the
 // work of a step.
 TEST(StepProgramRecord, KnowsTheBytesOfARunAtEveryPlace) {
   for (const int64_t recompute : {int64_t{0}, int64_t{2}}) {
@@ -269,9 +269,9 @@ TEST(StepProgramPasses, KeepThroughStepGathersAResidentGroupOnceAStep) {
   EXPECT_EQ(resident_before, recorded.groups().size());
 }
 
-// What is gathered twice as often comes first; among equals the smaller group, whose gathers take
-// more time for their bytes. What is gathered once has nothing to gain in a step of one
-// micro-batch.
+// A group that is gathered twice as often comes first; among equals the smaller group, whose
+// gathers take more time for their bytes. A group that is gathered once gains nothing in a step of
+// one micro-batch.
 TEST(StepProgramPasses, KeepThroughStepTakesWhatCostsMostTimePerByteFirst) {
   Recorded recorded;
   StepPolicy policy = sharded_policy();
@@ -330,14 +330,14 @@ TEST(StepProgramPasses, PrefetchKeepsOrderAndBounds) {
     for (size_t i = 0; i < due.size(); ++i) {
       EXPECT_LE(issued[i].place, due[i].place);
       moved += issued[i].behind ? 1 : 0;
-      // Those on their way when this one is issued.
+      // Elements that are on their way when this gather is issued.
       int64_t ahead = 0;
       for (size_t j = 0; j <= i; ++j) {
         if (issued[j].behind && due[j].place > issued[i].place) {
           ahead += recorded.groups()[static_cast<size_t>(due[j].op.group)].gathered_numel();
         }
       }
-      // Or one group alone, where it is larger than the bound.
+      // One group alone may be larger than the bound.
       const int64_t own = recorded.groups()[static_cast<size_t>(due[i].op.group)].gathered_numel();
       if (issued[i].behind) {
         EXPECT_LE(ahead, std::max(most, own));
@@ -374,7 +374,8 @@ TEST(StepProgramPasses, ReadsComeInTheOrderOfGathersAndAheadOfThem) {
   EXPECT_EQ(asked, gathered);
   // The disk goes on while nobody computes.
   EXPECT_EQ(made.program.step.back().after.size(), recorded.groups().size());
-  // What an update still changes is not read yet: how much would be a matter of timing.
+  // Parameters that an update still changes are not read yet, since the extent would be a matter of
+  // timing.
   policy.update = UpdateTime::beside_forward;
   EXPECT_TRUE(recorded.program(policy).program.step.back().after.empty());
 }
@@ -542,7 +543,7 @@ TEST(StepProgramPasses, RandomRecordsAndPoliciesPassTheChecker) {
           open.erase(at);
         }
       }
-      // Those that are left took no part.
+      // The remaining parameters took no part.
       places.push_back({.event = {.kind = EventKind::end}});
       return places;
     };
@@ -591,7 +592,7 @@ struct Wrong {
 
 Body& only(Program& program) { return program.bodies.at(kOnly); }
 
-// Takes the first such op out of the body.
+// Takes the first op of the kind out of the body.
 Op take_out(Body& body, OpKind kind) {
   for (Place* place : body.timeline()) {
     for (auto* ops : {&place->before, &place->after}) {
@@ -889,7 +890,7 @@ Rewrite at_the_last_moment() {
 
 struct Ran {
   std::vector<float> weights;
-  std::vector<std::string> seen;  // of rank 0: places of the last step, with what they had
+  std::vector<std::string> seen;  // on rank 0: places of the last step, with their ops
 };
 
 Ran train(const EngineConfig& config, const std::vector<Rewrite>& rewrites = {},

@@ -28,8 +28,8 @@ using Fate = offload::Fate;
 
 constexpr int64_t kTile = 2048;  // elements: smaller than a block's shard
 
-// Steps of three micro-batches, of which number m leaves the value 10 m + i in element i, modulo
-// 1024, of what was there; what a step should keep is known.
+// Steps of three micro-batches. Micro-batch m leaves the value 10 m + i in element i, modulo 1024,
+// added to the old value; so the sums of a step are known.
 class Steps {
  public:
   explicit Steps(const offload::Faults& faults = {}, ContextOptions options = {.num_threads = 1})
@@ -158,7 +158,7 @@ offload::Faults faults_of(offload::IoKind kind, Fate fate,
       .fate = [=](const offload::BlockIo& io) { return *on && io.kind == kind ? fate : Fate{}; }};
 }
 
-// What of a failed step was under way may still be found failed, once for each buffer.
+// Transfers of a failed step that were under way may still fail, once for each buffer.
 void expect_a_right_step_soon(Steps& steps) {
   for (int attempt = 0; attempt < 5; ++attempt) {
     try {

@@ -162,14 +162,14 @@ EngineConfig late_config(const offload::SwapFolder& folder) {
   return config;
 }
 
-// What the disk does to an update that ends beside the next forward pass.
+// The disk damages an update that ends beside the next forward pass.
 TEST(SwappedStates, WrongBytes_AreTheErrorOfWhoeverNeedsThem) {
   const offload::SwapFolder folder;
   comm::run_local_ranks(1, poisoned(), [&](comm::World& world) {
     nn::Gpt2 model(tiny_config());
     Engine engine(model, late_config(folder), world);
     engine.backward(engine.forward(make_batch(0)));
-    // Of the last tile: its read comes after the step, or with its end where the disk is fast.
+    // The last tile is damaged: its read comes after the step, or with its end if the disk is fast.
     const DamagedPage damaged(folder, DamagedPage::pages_in(folder) - 1);
     EXPECT_THROW(
         {
@@ -211,7 +211,7 @@ TEST(SwappedParameters, AfterMemoryRanOut_TheNextPassHasTheRightValues) {
         swapped_config(folder, overlap), connect,
         [](comm::World& world, Engine& engine, double loss) {
           Context& context = world.context();
-          // From no room at all to room for all that a pass takes.
+          // The limit grows from no memory at all to memory for all that a pass takes.
           bool failed = true;
           for (int64_t room = 0; failed; room += 20000) {
             {

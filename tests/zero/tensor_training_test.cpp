@@ -40,7 +40,7 @@ enum class Kind : uint8_t {
   bloom,
   neox,
   chatglm,
-  // Fewer heads of keys and values than 4 ranks.
+  // a model with fewer heads of keys and values than 4 ranks
   qwen3,
   llama_of_one_key,
   chatglm_of_two_keys,
@@ -268,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, TensorTraining,
                                           testing::Values(0, 1, 2, 3)),
                          [](const auto& info) { return testing::PrintToString(info.index); });
 
-// Ranks that share tokens between sliced layers; each drops elements of its own.
+// Ranks that share tokens between sliced layers; each draws different elements for dropout.
 class TensorTokens : public testing::TestWithParam<std::tuple<Kind, Ranks, int>> {
  public:
   static void share(EngineConfig& config) { config.tensor_sequence_parallel = true; }
@@ -296,8 +296,8 @@ INSTANTIATE_TEST_SUITE_P(Stages, TensorTokens,
                                           testing::Values(Ranks{2, 2}), testing::Values(0, 2, 3)),
                          [](const auto& info) { return testing::PrintToString(info.index); });
 
-// What travels is summed in the same order, so values of the first forward pass are those of ranks
-// that do not share.
+// Transferred values are summed in the same order, so values of the first forward pass are those of
+// ranks that do not share tokens.
 TEST(TensorTokensBits, OfTheFirstLossAreTheSame) {
   for (const Kind kind : {Kind::gpt2_without_dropout, Kind::llama}) {
     const Trained plain = train(kind, {2, 1}, 1, 1, DType::bf16);
@@ -408,7 +408,7 @@ std::vector<std::vector<double>> of_shared_tokens(int64_t B, const parallel::Lea
     const Tensor x = nn::own_tokens(ranks.get(), Tensor::from<double>(tokens, {B, 8, 6}));
     const Tensor once =
         ranks->sum_tokens(autograd::scale(ranks->gather_tokens(first.forward(x)), 0.5));
-    // Its gradient comes from other ranks, and then from here too.
+    // The gradient of the tensor comes from other ranks, and then from this rank too.
     const Tensor part = autograd::square(ranks->gather_tokens(once));
     const Tensor here = autograd::sum(autograd::square(part));
     const Tensor y = second.forward(ranks->sum_tokens(part));
@@ -616,7 +616,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, TensorAdapters,
                                           testing::Values(Ranks{2, 2}), testing::Values(0, 2, 3)),
                          [](const auto& info) { return testing::PrintToString(info.index); });
 
-// With slices as without them no bit depends on the stage.
+// With slices, as without them, no bit depends on the stage.
 TEST(TensorStages, HaveTheSameBits) {
   const Trained first = train(Kind::gpt2, {2, 2}, 0, 4, DType::f32, [](EngineConfig& config) {
     config.gradient.reduce_schedule = ReduceSchedule::micro_step;
@@ -656,7 +656,7 @@ TEST(TensorInputs, InPartsGiveTheSameBitsOnEveryTier) {
 
 class TensorInputsOf : public testing::TestWithParam<Kind> {};
 
-// Also where results of norms and activations are made again.
+// The bits are also the same if results of norms and activations are recomputed.
 TEST_P(TensorInputsOf, InParts_GiveTheSameBits) {
   const auto trained = [](const RecomputeConfig& recompute) {
     return train(GetParam(), {2, 1}, 1, 2, DType::f32,
@@ -732,7 +732,8 @@ TEST(TensorTokensMemory, OfActivationsBetweenLayersIsAPart) {
   };
   const nn::LlamaConfig shape = test::tiny_llama_config();
   const int64_t rows = int64_t{4} * 16, bytes = rows * shape.hidden_size * 4;
-  // Of a block: what both norms take, and both results, of which the products keep none.
+  // For each block a rank saves a part of four tensors: the inputs of both norms, and both results,
+  // which the products do not save.
   EXPECT_GE(live_after_forward(false) - live_after_forward(true),
             shape.num_layers * 4 * (bytes - bytes / 4));
 }
@@ -773,12 +774,12 @@ TEST(TensorOutputs, AreThoseOfOneRank) {
         all.push_back(std::move(values));
       });
     }
-    // f32 logits of f64 values.
+    // Logits are f32, values f64.
     for (const auto& values : all) EXPECT_LT(distance(values, all.front()), 1e-6);
   }
 }
 
-// What a slice has that is not finite, every rank hears of.
+// Every rank learns of a gradient that is not finite in one slice.
 TEST(TensorOverflow, IsSkippedOnAllRanks) {
   comm::run_local_ranks(2, {.seed = 7, .num_threads = 1}, [](comm::World& world) {
     comm::RankSettings settings = world.settings();

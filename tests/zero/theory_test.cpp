@@ -1,5 +1,5 @@
-// What ZeRO's paper says about bytes and traffic (Rajbhandari et al. 2020, section 5 and 7), with
-// every bound at 0 and one micro-batch per step: bf16 weights and gradients, f32 master weights and
+// The bytes and the traffic of ZeRO's paper (Rajbhandari et al. 2020, section 5 and 7), with every
+// bound at 0 and one micro-batch per step: bf16 weights and gradients, f32 master weights and
 // moments. P is the number of weights with padding, W the world.
 //
 //   stage | parameters | optimizer | elements that a rank sends per step

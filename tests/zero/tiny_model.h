@@ -103,7 +103,8 @@ inline nn::Batch make_batch(int64_t index, int64_t B = 2, int64_t T = 9, int64_t
   return batch;
 }
 
-// What tests train. BLOOM's first block, and all blocks of RoBERTa, take the result of a norm.
+// The model families that tests train. The first block of BLOOM, and all blocks of RoBERTa, take
+// the result of a norm.
 enum class Family : uint8_t { gpt2, llama, t5, roberta, bloom };
 inline constexpr Family kFamilies[] = {Family::gpt2, Family::llama, Family::t5, Family::roberta};
 
@@ -112,7 +113,7 @@ inline std::string_view name_of(Family family) {
   return kNames[static_cast<size_t>(family)];
 }
 
-// With dropout where the family has it everywhere.
+// Has dropout wherever the family has it.
 inline std::unique_ptr<nn::Model> make_tiny_model(Family family, double dropout = 0.1) {
   switch (family) {
     case Family::gpt2:

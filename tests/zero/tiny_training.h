@@ -50,7 +50,7 @@ inline std::vector<float> weights_and_states_of(Engine& engine) {
   return all;
 }
 
-// A model that knows its loss alone. Its batches are one_target().
+// A model with a loss and nothing else. Its batches are one_target().
 struct LossOnly : nn::Model {
   std::string_view model_type() const override { return "loss_only"; }
   int64_t max_sequence() const override { return 4; }

@@ -1,5 +1,5 @@
-// What models are allowed to have, on every stage with the bits of stage 0: parameters without
-// elements, frozen ones, tied ones and both, and several forward passes before a backward.
+// Unusual models, which have the bits of stage 0 on every stage: parameters without elements,
+// frozen ones, tied ones and both, and several forward passes before a backward.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -14,8 +14,8 @@
 namespace zinc::text {
 namespace {
 
-// What sacrebleu 2.6 takes for Chinese characters, two misread ranges (2000 to 2a6d, 2f81 to 2fa1)
-// with it: scores are to be equal.
+// The Chinese characters of sacrebleu 2.6, with its two misread ranges (2000 to 2a6d, 2f81 to
+// 2fa1), so that scores are equal.
 constexpr std::pair<uint32_t, uint32_t> kChinese[] = {
     {0x2001, 0x2a6d}, {0x2e80, 0x2eff}, {0x2f00, 0x2fdf}, {0x2ff0, 0x2fff}, {0x3000, 0x303f},
     {0x3100, 0x312f}, {0x31a0, 0x31bf}, {0x31c0, 0x31ef}, {0x3200, 0x32ff}, {0x3300, 0x33ff},
@@ -53,7 +53,7 @@ bool is_symbol(char c) {
          (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
 }
 
-// Where `matches` holds of two neighbours, `put` writes both; neither is looked at again.
+// Where `matches` holds for two neighbours, `put` writes both, and neither is looked at again.
 template <class Matches, class Put>
 std::string rewrite_pairs(const std::string& text, const Matches& matches, const Put& put) {
   std::string result;
@@ -156,7 +156,7 @@ void Bleu::add(std::string_view generated, std::span<const std::string> referenc
   const auto length = static_cast<int64_t>(own_words.size());
   Grams most;
   int64_t closest = 0, distance = std::numeric_limits<int64_t>::max();
-  std::vector<std::string> kept;  // what the grams refer to
+  std::vector<std::string> kept;  // owns the strings that the grams refer to
   kept.reserve(references.size());
   for (const std::string& reference : references) {
     const std::vector<std::string_view> words =

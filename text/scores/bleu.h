@@ -31,7 +31,7 @@ class Bleu {
   explicit Bleu(BleuWords words = BleuWords::international) : words_(words) {}
   // `references`: at least one. Throws InvalidArgument.
   void add(std::string_view generated, std::span<const std::string> references);
-  // `single`: of one sentence, where orders that it is too short for do not count.
+  // `single`: the score of one sentence, where orders that it is too short for do not count.
   BleuScore score(bool single = false) const;
 
  private:

@@ -34,12 +34,12 @@ class CharactersOf {
   std::string_view text_;
 };
 
-// Of a well-formed character.
+// The code point of a well-formed character.
 uint32_t code_point_of(std::string_view character);
-// What Python's str.isspace() says.
+// Python's str.isspace().
 bool is_white_space(std::string_view character);
-// The ASCII letter or digit that the character becomes in lower case; else empty. Two characters
-// beyond ASCII become one: the Kelvin sign, and I with a dot.
+// The ASCII letter or digit that is the character's lower case; else empty. Two characters beyond
+// ASCII have one: the Kelvin sign, and I with a dot.
 std::string ascii_of_lower_case(std::string_view character);
 
 }  // namespace zinc::text

@@ -13,14 +13,15 @@ double accuracy(std::span<const int64_t> references, std::span<const int64_t> pr
 double exact_match(std::span<const std::string> references,
                    std::span<const std::string> predictions);
 
-// Harmonic mean of precision and recall, as scikit-learn defines it; 0 where both are.
+// Harmonic mean of precision and recall, as scikit-learn defines it; 0 where both are 0.
 double f1_binary(std::span<const int64_t> references, std::span<const int64_t> predictions,
                  int64_t positive = 1);
-// Over all labels that occur in either: of the sums of their counts, or the mean of theirs.
+// F1 over all labels that occur in either. micro: from the sums of their counts. macro: the mean of
+// their F1.
 double f1_micro(std::span<const int64_t> references, std::span<const int64_t> predictions);
 double f1_macro(std::span<const int64_t> references, std::span<const int64_t> predictions);
 
-// exp(loss): of the mean loss of all target tokens, in nats.
+// exp(loss), where the loss is the mean over all target tokens, in nats.
 double perplexity(double mean_loss);
 
 }  // namespace zinc::text

@@ -29,7 +29,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kIrregul
 
 bool is_plain_vowel(char c) { return std::string_view("aeiou").find(c) != std::string_view::npos; }
 
-// By letter; y is a consonant at the start and behind a vowel.
+// Whether each letter is a consonant; y is one at the start and behind a vowel.
 std::vector<bool> consonants_of(std::string_view word) {
   std::vector<bool> flags;
   for (const char c : word) {

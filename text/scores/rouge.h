@@ -22,11 +22,11 @@ struct RougeScores {
 
 enum class RougeWords : uint8_t {
   plain,
-  stemmed,     // by porter_stem()
+  stemmed,     // words are replaced by porter_stem()
   characters,  // each character that is not white space is a word: for Chinese
 };
 
-// Both in UTF-8. Time and memory of ROUGE-Lsum grow with the product of their lengths.
+// Both texts are UTF-8. Time and memory of ROUGE-Lsum grow with the product of their lengths.
 RougeScores rouge(std::string_view reference, std::string_view generated,
                   RougeWords words = RougeWords::plain);
 

@@ -12,8 +12,8 @@ namespace zinc::text {
 
 enum class NormalForm : uint8_t { nfc, nfd, nfkc, nfkd };
 
-// `text` is well-formed UTF-8. As Hugging Face's tokenizers normalise, whose tables are those of
-// Unicode 9.0: a younger character stays as it is and nothing is reordered or composed across it.
+// `text` is well-formed UTF-8. Normalises as Hugging Face's tokenizers do, with the tables of
+// Unicode 9.0: a newer character stays as it is, and nothing is reordered or composed across it.
 std::string normalize(std::string_view text, NormalForm form);
 
 // Bytes of the extended grapheme cluster at the front of `text`, which is not empty.

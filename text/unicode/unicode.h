@@ -1,6 +1,6 @@
-// text/unicode/unicode.h: characters of UTF-8 text and what kind each is.
+// text/unicode/unicode.h: the characters of UTF-8 text and their kinds.
 //
-// Text is well-formed UTF-8 throughout (files/utf8.h repairs what is not).
+// Text is well-formed UTF-8 throughout (files/utf8.h repairs other text).
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,7 @@ inline char32_t next_character(std::string_view text, size_t& at) {
   return c;
 }
 
-// Where the character that ends at `end` begins; end > 0.
+// The beginning of the character that ends at `end`; end > 0.
 inline size_t character_before(std::string_view text, size_t end) {
   do --end;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80);
@@ -46,7 +46,7 @@ inline size_t character_before(std::string_view text, size_t end) {
 void append_utf8(std::string& out, char32_t character);
 std::string to_utf8(char32_t character);
 
-// What a character is to Hugging Face's tokenizers: one bit for each table of
+// The kinds of a character for Hugging Face's tokenizers: one bit for each table of
 // text/unicode/unicode_ranges.h. A character has several.
 enum CharacterKind : uint16_t {
   kLetter = 1,
@@ -72,11 +72,11 @@ class CharacterTable {
 
  private:
   CharacterTable();
-  std::vector<uint16_t> page_of_;  // of each 128 characters
+  std::vector<uint16_t> page_of_;  // page of each 128 characters
   std::vector<uint16_t> pages_;    // equal pages are kept once
 };
 
-// The lower case of each character by itself; no rule looks at neighbours.
+// The lower case of each character, without rules that look at neighbours.
 std::string lower_case(std::string_view text);
 
 }  // namespace zinc::text

@@ -29,19 +29,21 @@ struct CategoryRange {
 };
 
 struct UnicodeRanges {
-  std::span<const CharacterRange> letters;       // \p{L} of a pattern
-  std::span<const CharacterRange> numbers;       // \p{N} of a pattern
-  std::span<const CharacterRange> spaces;        // \s of a pattern: White_Space
-  std::span<const CharacterRange> words;         // \w
-  std::span<const CharacterRange> numerics;      // what the pre-tokenizer Digits cuts out
-  std::span<const CharacterRange> punctuation;   // what the pre-tokenizer Punctuation cuts out
-  std::span<const CharacterRange> cleaned;       // what BertNormalizer's clean_text removes
-  std::span<const CharacterRange> bert_accents;  // what BertNormalizer's strip_accents removes
-  std::span<const CharacterRange> accents;       // what the normalizer StripAccents removes
-  std::span<const CharacterRange> younger;       // no character yet in Unicode 9.0
-  std::span<const CharacterRange> more_words;    // \w of a pattern beside L, M, Nd and Pc
-  std::span<const LowerRun> lower;               // U+0130, which becomes two, is not in it
-  // Of a pattern: characters that Unicode 14.0 lacks.
+  std::span<const CharacterRange> letters;   // \p{L} of a pattern
+  std::span<const CharacterRange> numbers;   // \p{N} of a pattern
+  std::span<const CharacterRange> spaces;    // \s of a pattern: White_Space
+  std::span<const CharacterRange> words;     // \w
+  std::span<const CharacterRange> numerics;  // characters that the pre-tokenizer Digits cuts out
+  // Characters that the pre-tokenizer Punctuation cuts out.
+  std::span<const CharacterRange> punctuation;
+  std::span<const CharacterRange> cleaned;  // characters that BertNormalizer's clean_text removes
+  // Characters that BertNormalizer's strip_accents removes.
+  std::span<const CharacterRange> bert_accents;
+  std::span<const CharacterRange> accents;  // characters that the normalizer StripAccents removes
+  std::span<const CharacterRange> younger;  // no character yet in Unicode 9.0
+  std::span<const CharacterRange> more_words;  // \w of a pattern beside L, M, Nd and Pc
+  std::span<const LowerRun> lower;             // U+0130, which becomes two, is not in it
+  // For patterns: characters that Unicode 14.0 lacks.
   std::span<const CategoryRange> younger_categories;
 };
 

@@ -247,7 +247,9 @@ void Checkpoint::verify_frozen(int part, int parts) const {
     std::string problem = str(manifest_.frozen->folder, ": ", name);
     try {
       if (crc_of_weight(frozen_weights(), name, shape, dtype) == crc) continue;
-    } catch (const DataError& error) {  // of another model, or cut short: the checkpoint is whole
+      // The folder has another model's weights, or a file is cut short: the checkpoint itself is
+      // whole.
+    } catch (const DataError& error) {
       problem = error.what();
     }
     throw ConfigError(
@@ -328,7 +330,7 @@ ConstView Checkpoint::block(const Part& part, size_t number) const {
   return {cached_.bytes.data(), dtype, Shape{count}, kCpu};
 }
 
-// As the run had them: rounded to its dtype.
+// The weights as the run had them: rounded to the run's dtype.
 void Checkpoint::read_frozen(const FrozenWeights::Parameter& parameter, int64_t begin,
                              View out) const {
   std::vector<std::byte> room;

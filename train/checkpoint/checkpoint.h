@@ -1,6 +1,6 @@
-// train/checkpoint/checkpoint.h: reading a checkpoint, in any world.
+// train/checkpoint/checkpoint.h: reads a checkpoint, in any world.
 //
-// What is read is compared with its checksum before it is used: a bit that has flipped anywhere in
+// Bytes are compared with their checksum before they are used: a bit that has flipped anywhere in
 // the folder is a DataError with file, parameter and elements.
 #pragma once
 
@@ -29,14 +29,14 @@ class Checkpoint : public zero::StateSource {
   const std::string& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
   int64_t bytes() const;  // of all files but the manifest
-  // Where frozen weights that it does not hold are looked for, other than where they were.
+  // Sets another folder in which to look for frozen weights that the checkpoint does not hold.
   void look_for_frozen_in(const std::string& folder);
 
   // Reads everything: files number `part`, part + parts, ... of the folder. `read`, which may be
   // empty, is called with bytes as they are done.
   void verify(int part = 0, int parts = 1, const std::function<void(int64_t)>& read = {}) const;
-  // The same of frozen weights that lie elsewhere. ConfigError where they are not there, or others:
-  // the checkpoint itself is not damaged.
+  // The same for frozen weights in another folder. ConfigError if they are missing or differ: the
+  // checkpoint itself is not damaged.
   void verify_frozen(int part = 0, int parts = 1) const;
 
   // Compares the checksums of all files beside the states. DataError.
@@ -64,15 +64,16 @@ class Checkpoint : public zero::StateSource {
   struct Part {
     size_t file;
     const StoredPart* stored;
-    int64_t offset;  // of its data in the file
+    int64_t offset;  // of the part's data in the file
   };
-  // Of one kind of a parameter, or of one slice of it, in the order of their elements: all of it,
-  // without overlap.
+  // The parts of one kind of values of a parameter, or of one slice of it, in the order of their
+  // elements. Together they are complete and do not overlap.
   using Parts = std::vector<Part>;
   struct Whole {
     Shape shape;
-    std::vector<TensorSlice> slices;  // all of them, in their order; none where nobody shared it
-    std::vector<Parts> parts;         // by slice; one entry where there are none
+    // All slices, in order; empty if no ranks shared the parameter.
+    std::vector<TensorSlice> slices;
+    std::vector<Parts> parts;  // by slice; one entry if there are none
   };
   using Key = std::pair<std::string, std::string>;  // name, kind
 
@@ -96,7 +97,7 @@ class Checkpoint : public zero::StateSource {
   Manifest manifest_;
   std::vector<StateFile> files_;
   std::map<Key, Whole> wholes_;
-  mutable std::optional<hub::WeightReader> frozen_;  // once it is needed
+  mutable std::optional<hub::WeightReader> frozen_;  // made at first use
 
   // Neighbouring reads share a block.
   struct Cached {

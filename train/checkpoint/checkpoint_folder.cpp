@@ -60,7 +60,7 @@ void remove_tree(const std::string& path) {
   if (error) throw IoError("delete folder", path, -1, error.value());
 }
 
-// Without a moment in which a part of it goes by its name.
+// Removes a checkpoint. At no moment does a part of it have the checkpoint's name.
 void remove_checkpoint(const std::string& folder, const std::string& name) {
   const std::string trash =
       fmt::format("{}/{}{}-{}", folder, kTrash, name, static_cast<int64_t>(getpid()));
@@ -70,7 +70,7 @@ void remove_checkpoint(const std::string& folder, const std::string& name) {
   remove_tree(trash);
 }
 
-// Names may have outlived their contents: only reading all of it tells.
+// Whether the checkpoint is whole. A name may have outlived its contents, so all of it is read.
 bool is_whole(const std::string& path) {
   try {
     Checkpoint::open(path).verify();

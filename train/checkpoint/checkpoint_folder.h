@@ -5,7 +5,7 @@
 // then the folder is synced, gets its name by one rename, and its parent is synced. So a folder
 // that is called step-<n> is complete, after a kill at any instant and after a loss of power. Only
 // then are older ones deleted: renamed to ".trash-..." first, so that none is ever seen in part.
-// What the newest checkpoint is, is found by looking: there is no pointer that could be wrong.
+// The newest checkpoint is found by reading the folder: there is no pointer that could be wrong.
 #pragma once
 
 #include <cstdint>
@@ -20,22 +20,22 @@ struct FoundCheckpoint {
   int64_t step = 0;
   std::string path;
 };
-// Those called step-<n> in `folder`, the newest first; none where there is no such folder. Not
-// opened. IoError where it cannot be read.
+// The checkpoints called step-<n> in `folder`, the newest first; none if there is no such folder.
+// They are not opened. IoError if the folder cannot be read.
 std::vector<FoundCheckpoint> find_checkpoints(const std::string& folder);
 
 // Cleans up what a killed run has left in `folder`: checkpoints that are incomplete or partly
 // deleted. A checkpoint that is whole by all its checksums but lacks its name gets the name.
-// Returns what was done, one line each. For one process, while no other process writes there.
+// Returns the changes, one line each. For one process, while no other process writes there.
 std::vector<std::string> clean_checkpoints(const std::string& folder);
 
 // Renames checkpoints of later steps to "aside-step-<n>", and replaces an older one of that name: a
-// run that continues from an earlier step would take them for its own. Returns what was done, one
+// run that continues from an earlier step would take them for its own. Returns the changes, one
 // line each.
 std::vector<std::string> set_later_aside(const std::string& folder, int64_t step);
 
-// Deletes all but the newest `keep` > 0; returns their paths. With `verifies` the newest that is
-// whole, by all its checksums, stays too: those after it may all be damaged.
+// Deletes all but the newest `keep` > 0; returns their paths. With `verifies` the newest checkpoint
+// whose checksums all match stays too, since all newer ones may be damaged.
 std::vector<std::string> prune_checkpoints(const std::string& folder, int64_t keep,
                                            bool verifies = false);
 

@@ -15,7 +15,7 @@ struct ValueDifference {
   std::string kind;
   int64_t numel = 0;
   int64_t differing = 0;  // elements
-  double greatest = 0.0;  // |a - b|; NaN where one of them is
+  double greatest = 0.0;  // largest |a - b|; NaN where a or b is NaN
 };
 
 struct CheckpointDifference {

@@ -36,7 +36,7 @@ std::string text_with_dtype(const files::json::Value& config, DType dtype) {
   return files::json::write(files::json::Value(changed), 2);
 }
 
-// Of a run that trains adapters; absent: of any other.
+// The adapter's config of a run that trains adapters; absent for any other run.
 std::optional<hub::AdapterConfig> adapter_of(const Checkpoint& checkpoint) {
   const std::optional<std::string> text = checkpoint.text_of(hub::kAdapterConfigFile);
   if (text) {

@@ -18,10 +18,10 @@ struct ExportOptions {
 };
 
 // Writes the checkpoint's weights, its config.json and its tokenizer as a folder that transformers
-// loads: the files that save_model() writes of the same weights. Of a run that trains adapters: the
-// folder that save_adapter() writes, or with `merge_lora` the whole model, by MergedWeights. The
-// folder must not exist. Piece by piece: takes some megabytes whatever the model has. ConfigError
-// for options that do not go with the run.
+// loads: the files that save_model() writes for the same weights. For a run that trains adapters:
+// the folder that save_adapter() writes, or with `merge_lora` the whole model, by MergedWeights.
+// The folder must not exist. Works piece by piece, in some megabytes of memory for any model.
+// ConfigError for options that do not fit the run.
 void export_weights(const Checkpoint& checkpoint, const std::string& folder,
                     const ExportOptions& options = {});
 

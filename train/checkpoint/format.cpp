@@ -47,7 +47,7 @@ uint32_t read_crc(const files::json::Value& value) {
   return *crc;
 }
 
-// A name in the folder itself, which names nothing else.
+// Reads the plain name of a file in the folder itself.
 std::string read_file_name(const files::json::Value& value) {
   const std::string& name = value.as_string();
   const auto is_plain = [](char c) {
@@ -89,7 +89,7 @@ Shape read_shape(const files::json::Value& value) {
   return shape;
 }
 
-// As many as a mesh has tensor ranks, and as many sections as a packed weight has, at most.
+// Most tensor ranks of a mesh, and most sections of a packed weight.
 constexpr int64_t kMostSlices = 1024;
 constexpr size_t kMostSections = 64;
 

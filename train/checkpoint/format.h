@@ -1,4 +1,4 @@
-// train/checkpoint/format.h: what the files of a checkpoint say.
+// train/checkpoint/format.h: the contents of the files of a checkpoint.
 //
 // Note [Files of a checkpoint]
 //   step-000120/
@@ -9,9 +9,9 @@
 //                                      CRC-32C of every block of kBlockNumel elements
 //     config.json, ...                 the model's configuration, tokenizer files, the resolved
 //                                      configuration
-// Parts are ranges of the whole, flat parameter, or of a slice of it where ranks shared it; so a
-// checkpoint says nothing of shards, groups or tiers, and any world and mesh can read it. Checksums
-// are made of the memory that is written, before it is written.
+// Parts are ranges of the whole, flat parameter, or of a slice of it where ranks shared it. So a
+// checkpoint does not depend on shards, groups or tiers, and any world and mesh can read it.
+// Checksums are computed from memory, before it is written.
 #pragma once
 
 #include <cstdint>
@@ -32,17 +32,17 @@ inline constexpr int64_t kCheckpointVersion = 1;
 inline constexpr int64_t kBlockNumel = int64_t{1} << 20;  // elements under one checksum
 
 // Note [What a manifest may cost]
-// A manifest is believed once it has been read, so what it may cost is decided before: its bytes,
-// nesting and values (a rank takes about 220 bytes and 4 values, a frozen parameter as many: 9000
-// of both together). The worst that fits is refused in less than 50 ms. An index may have twice the
-// bytes of its state file, whose header has an entry for each part, too.
-// save_checkpoint() writes nothing that is beyond.
+// A manifest is believed once it has been read, so its cost is limited before: its bytes, nesting
+// and values (a rank takes about 220 bytes and 4 values, a frozen parameter as many: 9000 of both
+// together). The worst that fits is refused in less than 50 ms. An index may have twice the bytes
+// of its state file, whose header has an entry for each part, too.
+// save_checkpoint() writes nothing beyond these limits.
 inline constexpr int64_t kMaxManifestBytes = int64_t{2} << 20;
 inline constexpr int64_t kMaxManifestValues = 40'000;
 inline constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;
 inline constexpr int64_t kMaxFormatDepth = 32;
 inline constexpr size_t kMaxStoredNameBytes = 512;  // of a parameter or a kind of state
-// Of the index of a state file with so many bytes.
+// Upper bound of the index of a state file with this number of bytes.
 constexpr int64_t max_index_bytes(int64_t state_file_bytes) {
   return state_file_bytes > kMaxIndexBytes / 2 ? kMaxIndexBytes
                                                : (int64_t{64} << 10) + 2 * state_file_bytes;
@@ -59,15 +59,15 @@ struct StoredFile {
 struct StoredPart {
   std::string name;
   std::string kind;
-  Shape shape;  // of the parameter, whole
-  // Where ranks shared the parameter: the slice of it that begin and count are of.
+  Shape shape;  // of the whole parameter
+  // Where ranks shared the parameter: the slice that begin and count refer to.
   std::optional<TensorSlice> slice{};
   int64_t begin = 0;
   int64_t count = 0;
   std::vector<uint32_t> blocks;  // CRC-32C of each kBlockNumel elements, the last one's fewer
 };
 
-// Of one state file.
+// The index of one state file.
 struct StateIndex {
   std::string file;
   int64_t bytes = 0;
@@ -77,12 +77,12 @@ struct StateIndex {
   std::vector<StoredPart> parts;
 };
 
-// Weights that nobody trains, of which a checkpoint says where they are instead of copying them.
+// Frozen weights. A checkpoint names the folder that holds them instead of copying them.
 struct FrozenWeights {
   struct Parameter {
     std::string name;
     Shape shape;
-    DType dtype = DType::f32;  // of the model: what the folder has is rounded to it
+    DType dtype = DType::f32;  // the model's: the folder's values are rounded to it
     uint32_t crc = 0;          // CRC-32C of the values in that dtype
   };
   std::string folder;                 // of a model; absolute
@@ -91,9 +91,9 @@ struct FrozenWeights {
 
 struct Manifest {
   int64_t world = 0;  // ranks that wrote it
-  uint64_t seed = 0;  // of the random numbers
+  uint64_t seed = 0;  // for random numbers
   zero::TrainingState state;
-  files::json::Object client_state;  // of whoever saved
+  files::json::Object client_state;  // set by the caller of save
   std::vector<StoredFile> files;     // all others but the state files, which their indices name
   std::vector<std::string> indices;  // names among `files`
   std::optional<FrozenWeights> frozen{};

@@ -48,7 +48,7 @@ bool is_trained(zero::Engine& engine, const std::string& parameter) {
   return engine.model().parameter(parameter).requires_grad();
 }
 
-// What each rank wrote of its index, by rank. Collective.
+// The index file of each rank, by rank. Collective.
 std::vector<StoredFile> gather_indices(comm::World& world, const StoredFile& mine) {
   const std::array<double, 2> figures{static_cast<double>(mine.bytes),
                                       static_cast<double>(mine.crc)};
@@ -91,7 +91,7 @@ void write_manifest(const zero::TrainingState& state, const comm::World& world,
   write_stored_file(folder, "manifest.json", text);
 }
 
-// By all threads: training waits for it.
+// All threads copy, since training waits.
 void copy_past_caches(std::byte* to, const ConstView& values) {
   constexpr int64_t kGrain = int64_t{1} << 20;
   const auto* from = static_cast<const std::byte*>(values.data());
@@ -101,7 +101,7 @@ void copy_past_caches(std::byte* to, const ConstView& values) {
   });
 }
 
-// Newest first, or the one that is asked for.
+// The paths of all checkpoints in the folder, the newest first; with a tag, only that one.
 std::vector<std::string> candidates(const std::string& folder, const std::string& tag) {
   if (!tag.empty()) return {str(folder, '/', tag)};
   std::vector<std::string> paths;
@@ -181,7 +181,7 @@ void StateSnapshot::read(std::vector<Part> parts, const zero::TakeOwn& take) {
 struct CheckpointSaver::Pending {
   std::string target;
   std::string path;                         // of the temporary folder
-  std::optional<files::AtomicFolder> made;  // of rank 0
+  std::optional<files::AtomicFolder> made;  // on rank 0
   std::vector<NamedShape> parameters;
   zero::TrainingState state;
   SaveCheckpointOptions options;
@@ -190,8 +190,8 @@ struct CheckpointSaver::Pending {
   std::atomic<bool> is_written{false};
   std::thread thread;
 
-  // Rank 0 removes the folder of one that is given up; another rank may have made files in it
-  // since.
+  // If the checkpoint is given up, rank 0 removes its folder. Another rank may have made files
+  // there since.
   ~Pending() {
     if (thread.joinable()) thread.join();
     std::error_code ignored;
@@ -279,8 +279,8 @@ void CheckpointSaver::write(Pending& pending,
   pending.index = file.finish();
 }
 
-// Each rank compares what it has with the folder, and makes the checksums of a share; again where
-// other parameters are frozen, or values were set by hand since.
+// Each rank compares its values with the folder, and computes the checksums of a share. Does so
+// again if other parameters are frozen, or values were set by hand since.
 void CheckpointSaver::describe_frozen(const std::string& from) {
   comm::World& world = engine_.world();
   const int64_t values_set = engine_.usage().values_set;
@@ -312,7 +312,7 @@ void CheckpointSaver::describe_frozen(const std::string& from) {
                                           const View& out) {
       reader.read(parameter.name(), parameter.shape(), begin, out);
     };
-    std::optional<autograd::WeightEncoder> encoder;  // of `encoded`
+    std::optional<autograd::WeightEncoder> encoder;  // encodes `encoded`
     const autograd::Parameter* encoded = nullptr;
     engine_.read_own(zero::Engine::Own::weights, [&](const zero::OwnPiece& piece) {
       const autograd::Parameter& parameter = engine_.model().parameter(piece.name);
@@ -360,7 +360,7 @@ std::string CheckpointSaver::commit() {
   comm::World& world = engine_.world();
   comm::require_all_succeeded(world, "write a checkpoint", pending->failure);
   std::vector<StoredFile> indices = gather_indices(world, pending->index);
-  pending->path.clear();  // from here on the folder is rank 0's alone
+  pending->path.clear();  // from here on only rank 0 uses the folder
   together(world, "commit a checkpoint", [&] {
     if (!world.is_main()) return;
     write_manifest(pending->state, world, pending->made->path(), std::move(indices),
@@ -380,7 +380,7 @@ std::string save_checkpoint(zero::Engine& engine, const std::string& folder, con
 Checkpoint open_checkpoint(comm::World& world, const std::string& folder,
                            const OpenCheckpointOptions& options, std::vector<std::string>* notes) {
   const std::string& tag = options.tag;
-  // Rank 0 looks: the others may be slower to see what is new.
+  // Rank 0 looks: other ranks may see a new folder later.
   std::string list;
   together(world, "look for checkpoints", [&] {
     if (!world.is_main()) return;

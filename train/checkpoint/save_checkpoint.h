@@ -24,10 +24,11 @@
 namespace zinc::train {
 
 struct SaveCheckpointOptions {
-  // Anything; of rank 0. With the rest of the manifest at most 2 MiB and 40,000 values, or the
-  // checkpoint is refused when it has been written (ConfigError): train/checkpoint/format.h.
+  // Any JSON of the client; rank 0's is saved. With the rest of the manifest at most 2 MiB and
+  // 40,000 values, or the checkpoint is refused when it has been written (ConfigError):
+  // train/checkpoint/format.h.
   files::json::Object client_state{};
-  // Files to put beside the states, name and text, such as config.json; of rank 0.
+  // Files to put beside the states, name and text, such as config.json; rank 0's are saved.
   std::vector<std::pair<std::string, std::string>> texts{};
   bool allow_damaged = false;  // weights with NaN or infinities
   // A folder with the weights that the model's frozen parameters have: the checkpoint names it and
@@ -35,11 +36,11 @@ struct SaveCheckpointOptions {
   std::string frozen_from{};
 };
 
-// A rank's own values as they are, to be written while the engine trains on: copies, but for those
-// that can be held where they are (zero::OwnPiece::lease).
+// A rank's own values at one moment, to be written while the engine trains on: copies, except for
+// values that can be held where they are (zero::OwnPiece::lease).
 class StateSnapshot {
  public:
-  // Instead of a copy.
+  // A value that is held where it is, instead of a copy.
   struct Held {
     zero::Lease lease;
     ConstView values;  // absent: `read` gives them
@@ -52,13 +53,13 @@ class StateSnapshot {
     zero::Range range{};                 // of the flat parameter, or of the slice
     DType dtype = DType::f32;
     std::byte* copy = nullptr;
-    std::vector<Held> held{};  // by piece, of a part without a copy
+    std::vector<Held> held{};  // by piece, for a part without a copy
   };
   // The first call takes the memory for the copies, on the tier pinned_host under the label
   // staging; it is kept, and the next call uses it again. On a meta device nothing is copied. Not
   // collective; between steps.
   std::vector<Part> take(zero::Engine& engine, bool without_frozen = false);
-  // Hands out pieces as zero::Engine::read_own() does, and lets go of each.
+  // Hands out pieces as zero::Engine::read_own() does, and releases each.
   static void read(std::vector<Part> parts, const zero::TakeOwn& take);
 
  private:
@@ -70,28 +71,29 @@ class StateSnapshot {
 // checkpoint, it throws its error, and the others throw PeerFailed.
 class CheckpointSaver {
  public:
-  // Through which a state file is written: on the tier pinned_host under the label staging.
+  // The buffers through which a state file is written: on the tier pinned_host under the label
+  // staging.
   static Block take_buffers(Context& context);
 
-  // Takes the buffers: a checkpoint that comes unforeseen, as on a signal, finds them. `engine`
+  // Takes the buffers now, so that an unforeseen checkpoint, as on a signal, has them. `engine`
   // must outlive this.
   CheckpointSaver(zero::Engine& engine, std::string folder);
-  // Gives up what is under way.
+  // Abandons a checkpoint under way.
   ~CheckpointSaver();
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
-  // Begins <folder>/<tag>; an empty tag: checkpoint_name() of the engine's steps. One of that name
-  // is replaced, at once. With `beside` a thread writes a snapshot while the engine trains on; else
-  // all of it is written now. NumericsError by name for weights
-  // that are NaN or infinite. There is none under way. The first one with `frozen_from` reads that
-  // folder: ConfigError where a weight is another there.
+  // Begins <folder>/<tag>; an empty tag: checkpoint_name() of the engine's steps. A checkpoint of
+  // that name is replaced in one step. With `beside` a thread writes a snapshot while the engine
+  // trains on; otherwise everything is written now. NumericsError that names a weight with NaN or
+  // infinities. No other checkpoint may be under way. The first one with `frozen_from` reads that
+  // folder: ConfigError if a weight differs there.
   void begin(const std::string& tag, SaveCheckpointOptions options, bool beside);
   bool is_pending() const { return pending_ != nullptr; }
-  // Commits the one under way where all ranks have written it, and returns its path; empty: not
+  // Commits the checkpoint under way if all ranks have written it, and returns its path; empty: not
   // yet, or there is none.
   std::optional<std::string> poll();
-  // The same, but waits. There is one under way.
+  // The same, but waits. There must be one under way.
   std::string finish();
 
  private:
@@ -117,19 +119,19 @@ struct OpenCheckpointOptions {
   std::string tag{};          // empty: the newest that is whole
   std::string frozen_from{};  // Checkpoint::look_for_frozen_in(); empty: where they were
 };
-// Opens <folder>/<tag> on every rank and has all of it verified, each rank a share. Why newer ones
-// were passed by is appended to `notes`, which may be null. Collective. DataError where there is
-// none.
+// Opens <folder>/<tag> on every rank and has all of it verified, each rank a share. The reasons why
+// newer ones were skipped are appended to `notes`, which may be null. Collective. DataError where
+// there is none.
 Checkpoint open_checkpoint(comm::World& world, const std::string& folder,
                            const OpenCheckpointOptions& options = {},
                            std::vector<std::string>* notes = nullptr);
 
-// Has the engine go on from a checkpoint. ConfigError where its seed is not the engine's: the
-// random numbers would be others. Collective; between steps.
+// Loads a checkpoint into the engine. ConfigError if its seed is not the engine's, since random
+// numbers would differ. Collective; between steps.
 void load_checkpoint(zero::Engine& engine, const Checkpoint& checkpoint,
                      const zero::ImportOptions& options = {});
-// open_checkpoint(), and what it holds of the client. ConfigError where it has parameters that the
-// model has not, if `strict`.
+// open_checkpoint(), then load it; returns the client's state in it. With `strict`, ConfigError if
+// the checkpoint has parameters that the model lacks.
 files::json::Object load_checkpoint(zero::Engine& engine, const std::string& folder,
                                     const std::string& tag = {},
                                     const zero::ImportOptions& options = {});

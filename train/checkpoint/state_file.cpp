@@ -19,11 +19,11 @@ std::string tensor_name(std::string_view kind, std::string_view name) {
   return str(kind, '.', name);
 }
 
-// Of a tensor in the header, at most.
+// Most bytes of a tensor's entry in the header.
 int64_t entry_bytes(std::string_view kind, std::string_view name) {
   std::string quoted;
   files::json::append_quoted(quoted, tensor_name(kind, name));
-  constexpr int64_t kRest = 64 + 3 * 20;  // its keys, and three numbers
+  constexpr int64_t kRest = 64 + 3 * 20;  // keys, and three numbers
   return static_cast<int64_t>(quoted.size()) + kRest;
 }
 
@@ -82,7 +82,7 @@ void StateFileWriter::write(const zero::OwnPiece& piece) {
       "checkpoint: the pieces of ", piece.name, " are not blocks in their order");
   const std::span bytes(static_cast<const std::byte*>(values.data()),
                         static_cast<size_t>(values.bytes()));
-  // By slices that stay in a core's cache from the one to the other.
+  // Writes in slices that stay in a core's cache between checksum and write.
   constexpr size_t kSlice = size_t{256} << 10;
   const int64_t offset = part.offset + part.written * size_of(dtype_);
   uint32_t crc = 0;

@@ -18,7 +18,7 @@
 
 namespace zinc::train {
 
-// What a model's parameters are called, and how large they are.
+// The name and shape of a parameter.
 struct NamedShape {
   std::string name;
   Shape shape;
@@ -28,15 +28,15 @@ struct NamedShape {
 // <name>.json. Each is on the disk, synced, when finish() returns. IoError.
 class StateFileWriter {
  public:
-  // `kinds`: that parts may have. Room for the header is taken for all of them, in advance.
-  // `memory`: as AtomicFile::create_shared().
+  // `kinds`: the kinds of values that parts may have. Room for the header is reserved for all
+  // kinds, in advance. `memory`: as AtomicFile::create_shared().
   StateFileWriter(std::string folder, std::string name, std::span<const NamedShape> parameters,
                   std::span<const std::string> kinds, DType dtype,
                   std::span<std::byte> memory = {});
 
-  // Pieces as zero::Engine::read_own() hands them out.
+  // Writes a piece as zero::Engine::read_own() hands it out.
   void write(const zero::OwnPiece& piece);
-  // The index.
+  // Writes the index, and returns it.
   StoredFile finish();
 
   int64_t num_written() const { return num_written_; }  // elements
@@ -44,7 +44,7 @@ class StateFileWriter {
  private:
   struct Part {
     StoredPart stored;
-    int64_t offset = 0;   // of its data in the file
+    int64_t offset = 0;   // of the part's data in the file
     int64_t written = 0;  // elements
   };
   Part& part_of(const zero::OwnPiece& piece);
@@ -54,7 +54,7 @@ class StateFileWriter {
   const DType dtype_;
   std::map<std::string, Shape, std::less<>> shapes_;
   int64_t header_bytes_ = 0;
-  int64_t end_ = 0;  // of the data so far, from the start of the file
+  int64_t end_ = 0;  // end of the data so far, from the start of the file
   int64_t num_written_ = 0;
   std::vector<Part> parts_;
   std::map<std::pair<std::string, std::string>, size_t> index_;  // by name and kind

@@ -41,7 +41,8 @@ bool is_off(const files::json::Value& value) {
 // DeepSpeed reads some blocks through pydantic, which takes "2" for 2 and "true", "yes" or 1 for
 // true: Key::is_read_loosely. All other keys mean what they say.
 //
-// The value that pydantic makes of it; absent where that is the value itself, or none.
+// loosely(): the value that pydantic makes of a JSON value; absent if it is the same value, or
+// none.
 std::optional<files::json::Value> loosely(const Key& key, const files::json::Value& value) {
   constexpr std::array<std::string_view, 6> kTrue = {"true", "1", "yes", "on", "y", "t"};
   constexpr std::array<std::string_view, 6> kFalse = {"false", "0", "no", "off", "n", "f"};
@@ -128,7 +129,7 @@ class Reader {
   std::map<std::string, const files::json::Value*, std::less<>> renamed_;  // blocks under old names
 };
 
-// Other names first: the key itself wins.
+// Reads other names of keys first, so that the key's own name wins.
 void Reader::read_block(std::string_view block, const files::json::Value* object) {
   for (const bool other_names : {true, false}) {
     for (const Key* key : keys_of(block)) {
@@ -147,7 +148,7 @@ const files::json::Value* Reader::understood(const Key& key, const files::json::
   if (key.false_is_absent && value->is_bool() && !value->as_bool()) return nullptr;
   if (!key.is_read_loosely) return value;
   std::optional<files::json::Value> made = loosely(key, *value);
-  // The file's own stands in the message about a value that will not do.
+  // If the value is refused, the message shows it as the file has it.
   if (!made || !problem_with(key, *made).empty()) return value;
   return &made_.emplace_back(std::move(*made));
 }
@@ -235,7 +236,7 @@ void Reader::report_unknown(std::string_view block, const std::string& path,
   findings_.problem(member, str("unknown key ", path, hint));
 }
 
-// Keys that are not read.
+// Reports keys that are unknown, refused or without effect.
 void Reader::look_at_others(std::string_view block, const files::json::Object& object) {
   for (const files::json::Member& member : object) {
     const std::string path = block.empty() ? member.key : str(block, ".", member.key);

@@ -16,8 +16,9 @@
 
 namespace zinc::train {
 
-// What the command line says. A flag gives a value to a key that the file leaves out or sets to
-// "auto"; a flag that contradicts a fixed value of the file is a problem of the configuration.
+// The values of the command line's flags. A flag gives a value to a key that the file leaves out or
+// sets to "auto"; a flag that contradicts a fixed value of the file is a problem of the
+// configuration.
 struct Overrides {
   std::optional<int64_t> micro_batch;       // --batch
   std::optional<int64_t> accumulation;      // --grad-accum
@@ -27,7 +28,7 @@ struct Overrides {
   std::optional<int64_t> total_steps;       // --steps: for a scheduler whose total is "auto"
   std::optional<DType> dtype;               // --dtype
   std::optional<uint64_t> seed;             // --seed
-  std::optional<int64_t> hidden_size;       // of the model: for bucket sizes that are "auto"
+  std::optional<int64_t> hidden_size;       // the model's: for bucket sizes that are "auto"
   std::optional<int64_t> save_every;        // --save-every
   std::optional<double> save_minutes;       // --save-minutes
   std::optional<int64_t> save_total_limit;  // --save-total-limit
@@ -80,7 +81,7 @@ struct Config {
   uint64_t seed = 1234;
   int num_threads = 0;                         // per rank; 0: the processors of the rank
   std::optional<int64_t> device_memory_limit;  // bytes of the device tier
-  std::chrono::milliseconds comm_deadline{10 * 60 * 1000};  // of one collective
+  std::chrono::milliseconds comm_deadline{10 * 60 * 1000};  // for one collective
   comm::Mesh mesh{};
   // Ranks of a world that see different batches.
   int64_t data_ranks(int64_t world_size) const { return world_size / mesh.ranks_per_batch(); }
@@ -94,8 +95,8 @@ struct Config {
 
   std::string trace;  // file of the trace; empty: none
   CheckpointConfig checkpoint{};
-  // Whether a checkpoint that is due is written beside training: then a rank keeps a copy in host
-  // memory, from the first one on, of weights and states that are on the device.
+  // Whether due checkpoints are written beside training. A rank then keeps a copy of the weights
+  // and states on the device in host memory, from the first checkpoint on.
   bool saves_beside() const {
     const zero::OffloadConfig& states = engine.zero.offload_optimizer;
     const bool is_split = states.device == zero::OffloadDevice::cpu && states.ratio < 1.0;
@@ -103,7 +104,7 @@ struct Config {
   }
 
   // Paths of keys that are "auto" and whose values follow from the device's memory; the members
-  // have their defaults until plan/fill.h finds the values. No run begins with one that is
+  // have their defaults until plan/fill.h finds the values. A run does not begin while a key is
   // open.
   std::vector<std::string> open{};
   // Lines for the user: deprecated names, keys without an effect, values that "auto" became.
@@ -119,9 +120,10 @@ Config parse_config(std::string text, std::string name, int64_t world_size,
 
 // The configuration as a file that loads to the same values: every key that counts.
 std::string resolved_json(const Config& config, int64_t world_size);
-// ConfigError that names Config::open, where there is something.
+// Throws ConfigError that names the keys in Config::open, unless there are none.
 void require_filled(const Config& config);
-// What ranks compare to know that they train alike: it differs where any key does.
+// A hash that ranks compare to know that they train with the same settings: it differs if any key
+// differs.
 uint64_t fingerprint_of(const Config& config, int64_t world_size);
 
 }  // namespace zinc::train

@@ -1,4 +1,4 @@
-// train/config/findings.h: what is wrong with a configuration, and what its user should be told.
+// train/config/findings.h: problems of a configuration, and notices for its user.
 #pragma once
 
 #include <string>
@@ -12,13 +12,13 @@ namespace zinc::train {
 
 class Findings {
  public:
-  // With the place of `at`, where it has one.
+  // Adds a problem with the place of `at`, if it has one.
   void problem(const files::json::Value& at, std::string_view message);
-  // With the place of the member's key.
+  // Adds a problem with the place of the member's key.
   void problem(const files::json::Member& at, std::string_view message);
   void problem(std::string message) { problems_.push_back(std::move(message)); }
   void notice(std::string message) { notices_.push_back(std::move(message)); }
-  // ConfigError with all problems, where there are any.
+  // Throws ConfigError with all problems, if there are any.
   void throw_problems() const;
   std::vector<std::string> take_notices() { return std::move(notices_); }
 

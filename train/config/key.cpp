@@ -46,7 +46,7 @@ std::string mistyped(std::string_view wanted, const files::json::Value& value) {
   return str("must be ", wanted, ", not ", name_of(value.kind()));
 }
 
-// What to do without a value that zinc has not; empty: nobody knows.
+// The alternative to a value that zinc lacks; empty: none is known.
 std::string instead_of(const Setting& setting, std::string_view name) {
   for (const auto& [absent, instead] : setting.absent) {
     if (index_of_name({absent}, name) == 0) return str("; ", instead);

@@ -1,9 +1,9 @@
 // train/config/key.h: the table of all configuration keys.
 //
-// A row says everything that zinc knows of a key. Reading a file, checking its values, "auto", the
-// resolved file, the ranks' fingerprint, `zinc config keys` and the table of docs/config.md walk
-// the rows; only what follows from several keys together is code of its own (settle.h). How a row
-// is written: row.h.
+// A row has everything that zinc knows about a key. Reading a file, checking its values, "auto",
+// the resolved file, the ranks' fingerprint, `zinc config keys` and the table of docs/config.md
+// walk the rows; only rules over several keys are separate code (settle.h). row.h shows how a row
+// is written.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ enum class KeyClass : uint8_t {
 std::string_view name_of(KeyClass key_class);  // "works", "no effect", ...
 
 enum class KeyType : uint8_t {
-  any,  // of refused keys
+  any,  // for refused keys
   boolean,
   integer,
   unsigned_integer,  // all 64 bits
@@ -41,11 +41,11 @@ enum class KeyType : uint8_t {
   dtype,   // "fp32", "fp16" or "bf16"
   bytes,   // a number, or as in "2GiB"
   pair,    // two numbers
-  block,   // an object with keys of its own
+  block,   // an object with its own keys
 };
 std::string_view name_of(KeyType type);  // "integer", "boolean", ...
 
-// Of numbers, both ends included. An integer that has no largest value ends at kLargestCount.
+// For numbers, both ends included. An integer without a largest value ends at kLargestCount.
 struct Bounds {
   double least = -std::numeric_limits<double>::infinity();
   double most = std::numeric_limits<double>::infinity();
@@ -53,15 +53,15 @@ struct Bounds {
   int64_t multiple_of = 1;
 };
 
-// Of elements, bytes, steps: more than any machine has, and small enough for sums and products with
-// sizes of elements to stay within int64.
+// For elements, bytes and steps: more than any machine has, and small enough that sums, and
+// products with sizes of elements, stay within int64.
 inline constexpr int64_t kLargestCount = 1'000'000'000'000'000;
 
 // The member of a Config that a key sets.
 struct Setting {
   KeyType type = KeyType::any;
-  std::vector<std::string> choices{};  // of KeyType::choice and name
-  // Of KeyType::name: those of DeepSpeed that zinc has not, and what to do instead.
+  std::vector<std::string> choices{};  // for KeyType::choice and name
+  // For KeyType::name: DeepSpeed's values that zinc lacks, and the alternative to each.
   std::vector<std::pair<std::string, std::string>> absent{};
   // The value in force; null: none.
   std::function<files::json::Value(const Config&, int64_t world_size)> get{};
@@ -73,27 +73,26 @@ struct Setting {
 struct Key {
   std::string path;  // "zero_optimization.stage"
   KeyClass key_class = KeyClass::works;
-  Setting setting{};  // of a key without effect: its type alone
+  Setting setting{};  // for a key without effect: its type alone
   Bounds range{};
-  std::string unit{};  // of a number
-  std::string note{};  // what it does, or why not
-  // Empty, or the key of which this is another name; that key wins where both are given.
+  std::string unit{};  // for a number
+  std::string note{};  // its effect, or the reason why it has none
+  // Empty, or the key that this is another name of; that key wins where both are given.
   std::string stands_for{};
   // The one value that loads with a refused key; null: an off value, see Note [Off values].
   files::json::Value accepted{};
-  double off_up_to = 0.0;        // of numbers: off values are those from here down
-  bool false_is_absent = false;  // of a number that DeepSpeed's own default gives as false
+  double off_up_to = 0.0;        // for numbers: values up to this one are off values
+  bool false_is_absent = false;  // for a number that DeepSpeed's own default gives as false
   bool is_read_loosely = false;  // Note [Values in quotes]
 
-  // --- how the value is found where a file does not give it
-  // Where a Config{} has another value than a file without the key; null: it has the same.
+  // Set where a Config{} has another value than a file without the key; null: the two are equal.
   files::json::Value default_value{};
-  std::string default_note{};  // of a default that follows from other keys
+  std::string default_note{};  // for a default that follows from other keys
   // The flag of the command line that gives the value; null where it is not given.
   std::string option{};
   std::function<files::json::Value(const Overrides&)> flag{};
-  bool flag_yields = false;  // to the file's value; otherwise the two may not differ
-  // What "auto" becomes without the flag; null: the default.
+  bool flag_yields = false;  // the file's value wins; otherwise the two may not differ
+  // The value of "auto" without the flag; null: the default.
   std::string auto_note{};
   std::function<files::json::Value(const Config&, const Overrides&)> automatic{};
   // "auto" stays open when the file is read: Config::open.
@@ -103,7 +102,7 @@ struct Key {
   // Empty: always. A value that does not count is Config{}'s, and not in the resolved file.
   std::function<bool(const Config&)> in_force{};
   std::string only_with{};       // in words, for the table; may be empty
-  bool unknown_without = false;  // an unknown key where it is not in force
+  bool unknown_without = false;  // unknown if it is not in force
 
   std::string_view block() const;  // "zero_optimization"; empty: the root
   std::string_view name() const;   // "stage"
@@ -116,12 +115,13 @@ struct Key {
 // All rows, in the order of the documentation; the rows of a block follow its own.
 const std::vector<Key>& config_keys();
 const Key* find_key(std::string_view path);  // null where there is none
-// Those of one block, in the same order; of the root: "".
+// The keys of one block, in the table's order; "" for the root.
 const std::vector<const Key*>& keys_of(std::string_view block);
 
-// Why the key cannot have the value, as in "must be between 0 and 3, not 4"; empty where it can.
+// The reason why the key cannot have the value, as in "must be between 0 and 3, not 4"; empty if it
+// can.
 std::string problem_with(const Key& key, const files::json::Value& value);
-// What values it can have, as in "elements, at least 1".
+// The values that it can have, as in "elements, at least 1".
 std::string values_of(const Key& key);
 
 // The table for people (of docs/config.md, in Markdown) and for programs.

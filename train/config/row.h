@@ -28,7 +28,7 @@ namespace zinc::train {
 std::string_view deepspeed_name(DType dtype);  // "fp32", "fp16", "bf16"
 // The index of `name` in upper or lower case; names.size() where it is none of them.
 size_t index_of_name(const std::vector<std::string>& names, std::string_view name);
-std::optional<double> number_of(const files::json::Value& value);  // also in quotes
+std::optional<double> number_of(const files::json::Value& value);  // numbers in quotes too
 // "2GiB", "512MiB" or a number of bytes, at most kLargestCount as a number.
 std::optional<int64_t> bytes_of(const files::json::Value& value);
 
@@ -116,7 +116,7 @@ Setting at(Members... members) {
                           const files::json::Value& value) { assign(member(config), value); }};
 }
 
-// A member whose values have the names that name_of() gives them.
+// A member of an enum type whose values have the names of name_of().
 template <class Enum, class... Members>
 Setting one_of(std::initializer_list<Enum> values, Members... members) {
   const auto member = access(members...);
@@ -186,7 +186,7 @@ struct Row : Key {
     false_is_absent = true;
     return *this;
   }
-  // The value in force where it is not the member's.
+  // The value in force, if it is not the member's.
   Row shown_as(std::function<files::json::Value(const Config&, int64_t)> get) && {
     setting.get = std::move(get);
     return *this;
@@ -256,7 +256,7 @@ Rows zero_rows();
 Rows activation_rows();
 Rows aio_rows();
 Rows monitor_rows();
-Rows absent_rows();  // of parts that zinc does not have
+Rows absent_rows();  // parts of DeepSpeed that zinc does not have
 Rows zinc_rows();
 
 }  // namespace zinc::train

@@ -1,4 +1,4 @@
-// Rows of dtypes, of the loss scale and of what becomes of a gradient.
+// Rows of dtypes, of the loss scale and of gradients' precision.
 #include "optim/loss_scale_config.h"
 #include "train/config/row.h"
 
@@ -46,7 +46,7 @@ Setting loss_scale() {
               }};
 }
 
-// With fp16 it is on whatever the file says.
+// With fp16 the check for overflow is on, whatever the file says.
 Setting overflow_check() {
   Setting setting = at(&Config::engine, &EngineConfig::precision, &PrecisionConfig::check_overflow);
   setting.set = [](Config& config, const files::json::Value& value) {

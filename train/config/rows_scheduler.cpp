@@ -46,7 +46,7 @@ Rows of(std::vector<ScheduleKind> kinds, Rows rows) {
   return only(words, is_one, std::move(rows));
 }
 
-// `kind`: one of those that have the key; their defaults are alike.
+// `kind`: one of the kinds that have the key; their defaults are equal.
 Row warmup_row(std::string_view name, ScheduleKind kind) {
   return works(name, in_schedule(&ScheduleConfig::warmup_steps), at_least(0), "steps",
                "length of the rise at the start")

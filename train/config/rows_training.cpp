@@ -1,4 +1,4 @@
-// Rows of batches, of the optimizer and of what becomes of a gradient.
+// Rows of batches, of the optimizer and of the use of gradients.
 #include "optim/optimizer_config.h"
 #include "train/config/row.h"
 
@@ -27,7 +27,7 @@ Setting in_hyper(T optim::HyperParameters::*member) {
 bool is_sgd(const Config& config) { return config.engine.optimizer.kind == OptimizerKind::sgd; }
 bool is_adam(const Config& config) { return !is_sgd(config); }
 
-// What DeepSpeed has beside zinc's.
+// DeepSpeed's optimizers that zinc lacks.
 std::vector<std::pair<std::string, std::string>> optimizers_of_deepspeed() {
   const std::string one_bit =
       "1-bit optimizers save traffic on slow networks, and DeepSpeed refuses them with ZeRO: take "

@@ -1,4 +1,4 @@
-// Rows of ZeRO: what is sharded, when it travels, and which tier it lives in.
+// Rows of ZeRO: sharding, transfers and tiers.
 #include <cmath>
 
 #include "train/config/row.h"

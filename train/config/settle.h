@@ -27,8 +27,9 @@ struct Reading {
   }
 };
 
-// The batch from any two of its three numbers, the dtype, the optimizer and the schedule; flags and
-// keys that contradict each other are problems, keys that have nothing to act on are notices.
+// Settles what several keys decide together: the batch from any two of its three numbers, the
+// dtype, the optimizer and the schedule. Flags and keys that contradict each other are problems;
+// keys without an effect are notices.
 void settle(const Reading& reading);
 
 // Problems with values that are good one by one, found where they are used: zero::validate(), the

@@ -54,7 +54,8 @@ std::optional<int64_t> place_among(const std::vector<std::string>& texts, std::s
   return found - texts.begin();
 }
 
-// From A. Only where there are as many choices: a text of one letter may be anything.
+// The index of a letter, from A. Only if there are as many choices: a text of one letter may be
+// anything.
 std::optional<int64_t> index_of_letter(std::string_view text, size_t choices) {
   if (text.size() != 1) return std::nullopt;
   const int64_t index = text[0] >= 'a' ? text[0] - 'a' : text[0] - 'A';
@@ -95,7 +96,7 @@ int64_t count_characters(std::string_view text) {
   return count;
 }
 
-// Without the special tokens behind a text.
+// Encodes a text without the special tokens behind it.
 std::vector<int32_t> encode_front(const text::Tokenizer& tokenizer, std::string_view text,
                                   size_t tail) {
   std::vector<int32_t> tokens = tokenizer.encode_with_specials(text);

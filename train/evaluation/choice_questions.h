@@ -1,13 +1,13 @@
-// train/evaluation/choice_questions.h: questions with several choices, of which a model finds one
-// the most likely.
+// train/evaluation/choice_questions.h: questions with several choices; the model answers with the
+// most likely one.
 //
 // A question's text is followed by each choice in turn; the model's answer is the choice whose
-// tokens have the largest log-likelihood behind the question. By the rules of EleutherAI's
-// lm-evaluation-harness for tasks of multiple_choice (of equal choices the first):
+// tokens have the largest log-likelihood behind the question. The scores follow EleutherAI's
+// lm-evaluation-harness for tasks of multiple_choice (the first of equal choices counts):
 //   acc        share of questions whose largest log-likelihood is the right choice's
 //   acc_norm   the same of log-likelihoods divided by the choice's length in characters
 //   acc_bytes  the same, by its length in bytes
-// where lengths are those of the choice alone, without what joins it to the question.
+// where lengths are those of the choice alone, without the text between question and choice.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ namespace zinc::train {
 struct ChoiceFields {
   std::string question;
   std::string choices;  // a list of texts, or {"text": [...], "label": [...]}
-  std::string answer;   // which of them is right, see choice_question()
+  std::string answer;   // the right choice, see choice_question()
 
   std::string describe() const;  // "question=ctx, choices=endings, answer=label"
 };
@@ -54,7 +54,7 @@ struct ChoiceQuestion {
 // an answer that is none of the choices.
 ChoiceQuestion choice_question(const data::Record& record, const ChoiceFields& fields);
 
-// Of all records of a file; see read_questions(). `fields`: null to look at the first records.
+// Reads all records of a file; see read_questions(). `fields`: null to look at the first records.
 std::vector<ChoiceQuestion> read_choice_questions(const std::string& path,
                                                   const ChoiceFields* fields, int64_t skip_bad);
 
@@ -63,10 +63,10 @@ struct ChoiceTokens {
   std::vector<int32_t> tokens;
   int64_t first = 0;  // token of the choice, > 0
 };
-// As lm-evaluation-harness cuts them: both are encoded as one text, white space behind the question
-// belongs to the choice, and the choice has the tokens behind as many as the question has alone. Of
-// longer ones the last `most` + 1 tokens. DataError with the place where a choice has no token, or
-// nothing stands before it.
+// Cuts question and choice as lm-evaluation-harness does: both are encoded as one text, white space
+// behind the question belongs to the choice, and the choice begins behind as many tokens as the
+// question alone has. Keeps at most the last `most` + 1 tokens. DataError with the place if a
+// choice has no token, or nothing precedes it.
 ChoiceTokens choice_tokens(const text::Tokenizer& tokenizer, const data::PromptPattern& pattern,
                            const ChoiceQuestion& question, size_t choice, int64_t most);
 
@@ -74,7 +74,7 @@ struct ChoiceScores {
   int64_t questions = 0;
   int64_t choices = 0;                                // of all questions
   double acc = 0.0, acc_norm = 0.0, acc_bytes = 0.0;  // in [0, 1]
-  // Of a mean over as many questions: sqrt(acc (1 - acc) / (questions - 1)); 0 of one.
+  // Standard error of the mean: sqrt(acc (1 - acc) / (questions - 1)); 0 for one question.
   double acc_error = 0.0, acc_norm_error = 0.0, acc_bytes_error = 0.0;
 };
 
@@ -84,7 +84,7 @@ ChoiceScores score_choices(EvaluatedModel& model, const text::Tokenizer& tokeniz
                            const data::PromptPattern& pattern,
                            const std::vector<ChoiceQuestion>& questions,
                            const std::function<void(int64_t done)>& progress = {});
-// Of the log-likelihoods of all choices of all questions in a row.
+// Scores the log-likelihoods of the choices of all questions, in a row.
 ChoiceScores score_likelihoods(std::span<const ChoiceQuestion> questions,
                                std::span<const double> likelihoods);
 

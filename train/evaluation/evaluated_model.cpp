@@ -17,8 +17,8 @@
 namespace zinc::train {
 namespace {
 
-// An engine has to train something, and to keep states of it: of several smallest parameters the
-// last, which the fewest nodes of a graph stand behind.
+// An engine has to train something, and keeps states of it: only the smallest parameter is trained,
+// the last of several that are equal, because the fewest nodes of a graph stand behind it.
 void freeze_all_but_one(nn::Model& model) {
   std::string smallest;
   int64_t least = std::numeric_limits<int64_t>::max();
@@ -98,8 +98,8 @@ std::vector<generate::GeneratedTexts> EvaluatedModel::generate(
     if (prompts.empty()) return {};
     return generate::TextGenerator(*model_, std::move(prompts), options).write(on_token);
   }
-  // A round of passes for as long as one rank still writes; one that fails, or has nothing to
-  // write, goes on with passes.
+  // Ranks make rounds of passes for as long as one of them writes; a rank that has failed, or has
+  // nothing to write, takes part in the passes.
   bool in_lockstep = false;
   const auto make = [&](std::vector<std::vector<int32_t>> asked,
                         const generate::GenerateOptions& how) {

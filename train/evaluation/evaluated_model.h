@@ -21,7 +21,7 @@ struct EvaluatedModelOptions {
   DType dtype = DType::f32;
   // The weights are spread over the ranks (ZeRO stage 3); false: each rank has all of them.
   bool sharded = false;
-  int64_t sequences = 1;  // of the largest batch, and their positions
+  int64_t sequences = 1;  // in the largest batch; `positions` are those of its texts
   int64_t positions = 0;  // 0: as many as the model has
   std::string adapter{};  // folder of an adapter of the model; empty: none
 };
@@ -38,7 +38,7 @@ class EvaluatedModel {
   nn::Model& model() { return *model_; }
   comm::World& world() { return world_; }
 
-  // The summed loss of a batch of this rank's.
+  // The summed loss of a batch of this rank.
   zero::Evaluation evaluate(const nn::Batch& batch);
   // The likeliest class of each row of a batch, by an nn::HasOutputs that has logits [B, classes].
   // NumericsError where logits are no numbers.
@@ -52,16 +52,16 @@ class EvaluatedModel {
  private:
   comm::World& world_;
   std::unique_ptr<nn::Model> model_;
-  std::unique_ptr<zero::Engine> engine_;  // of sharded weights
+  std::unique_ptr<zero::Engine> engine_;  // for sharded weights
 };
 
-// Work on `count` items that the ranks share: rank r does items r, r + W, ... `work` is called as
-// often on every rank, with -1 where none is left, and for the rest of the items on a rank where it
-// has thrown. At the end that rank throws the same, and the others PeerFailed. Collective.
+// Work on `count` items that the ranks share: rank r does items r, r + W, ... `work` is called
+// equally often on every rank: with -1 if no item is left, and after it has thrown on this rank. At
+// the end that rank throws its exception, and the others PeerFailed. Collective.
 void for_each_of_rank(comm::World& world, int64_t count,
                       const std::function<void(int64_t item)>& work);
-// One value of each item, on every rank in the order of the items: `mine` are this rank's, in the
-// order of for_each_of_rank(). Collective.
+// Brings one value of each item to every rank, in the order of the items: `mine` are this rank's,
+// in the order of for_each_of_rank(). Collective.
 std::vector<double> gather_items(comm::World& world, int64_t count, std::span<const double> mine);
 // The same of lists of tokens.
 std::vector<std::vector<int32_t>> gather_items(comm::World& world, int64_t count,

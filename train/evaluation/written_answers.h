@@ -20,8 +20,8 @@ struct PlacedQuestion {
   std::string place;  // "data.jsonl:17"
 };
 
-// Of all records of a file. `skip_bad`: damaged ones that are left out; one more is a DataError, as
-// are a file without records and one whose records have no answers.
+// Reads all records of a file. `skip_bad`: the number of damaged records that are left out. One
+// more is a DataError, as are a file without records and a file whose records have no answers.
 std::vector<PlacedQuestion> read_questions(const std::string& path, const data::ExampleMaker& maker,
                                            int64_t skip_bad);
 
@@ -29,14 +29,15 @@ std::vector<PlacedQuestion> read_questions(const std::string& path, const data::
 std::vector<int64_t> spread_indices(int64_t count, int64_t most);
 
 struct WrittenAnswers {
-  std::vector<text::TextPair>
-      pairs;                // in the order of the questions: what was written, what was wanted
-  int64_t tokens = 0;       // that were written
-  int64_t cut_prompts = 0;  // whose front the model's positions left no room for
+  // In the order of the questions: the written text, the wanted text.
+  std::vector<text::TextPair> pairs;
+  int64_t tokens = 0;  // tokens that were written
+  // Prompts whose front was cut, because the model's positions left no room.
+  int64_t cut_prompts = 0;
 };
 
 struct WriteOptions {
-  generate::GenerateOptions generate{};  // its seed is moved by the number of the question
+  generate::GenerateOptions generate{};  // each question's number is added to its seed
   std::string stop_text{};               // ends an answer and does not belong to it; empty: nothing
 };
 

@@ -239,7 +239,8 @@ SampleFileSink::SampleFileSink(const std::string& folder, const std::optional<Fi
 void SampleFileSink::write_samples(const FigureTime& time, std::span<const SampleText> samples) {
   if (samples.empty()) return;
   if (!file_) {
-    // A run that was killed behind them, and went on from the step before, has them already.
+    // If a run was killed after it wrote these samples, and continues from the step before, the
+    // file has them already.
     drop_later_samples(path_, time.step - 1);
     file_.emplace(open_folder_, std::string(kSampleFile), path_, files::AppendFile::Mode::resume);
   }

@@ -16,14 +16,14 @@ namespace zinc::train {
 
 // One JSON object per step, on a line: step, loss, lr, grad_norm, loss_scale, skipped, tokens,
 // seconds, tokens_per_second, peak_bytes {tier: {label: bytes, ..., total: bytes}, ...}; on a
-// skipped step overflow, and where there was an evaluation val_loss. What is no number (an
+// skipped step overflow, and where there was an evaluation val_loss. A figure that is no number (an
 // overflow's norm) is null.
 std::string json_line(const StepMetrics& metrics);
 
 class JsonLinesSink final : public MetricsSink {
  public:
-  // The file must not exist; with `so_far` it goes on behind the line of that step, and what a run
-  // that was killed wrote after it is dropped. So do the others.
+  // The file must not exist. With `so_far` it continues behind the line of that step, and later
+  // lines of a run that was killed are dropped. The other sinks do the same.
   explicit JsonLinesSink(const std::string& path, const std::optional<FiguresSoFar>& so_far = {});
   void write(const StepMetrics& metrics) override;
 
@@ -32,7 +32,8 @@ class JsonLinesSink final : public MetricsSink {
 };
 
 // One table: a header, then a row per step, of step 0 with val_loss alone; val_loss is empty where
-// there was no evaluation, and peak_bytes_<tier> are totals. What is no number is nan, inf or -inf.
+// there was no evaluation, and peak_bytes_<tier> are totals. Figures that are no numbers are nan,
+// inf or -inf.
 class CsvSink final : public MetricsSink {
  public:
   explicit CsvSink(const std::string& path, const std::optional<FiguresSoFar>& so_far = {});

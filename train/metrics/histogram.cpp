@@ -23,7 +23,7 @@ int bucket_of(float value) {
   return value < 0.0f ? kOfASign - 1 - magnitude : kOfASign + magnitude;
 }
 
-// Of the bucket of magnitudes that begins there.
+// The lower bound of the bucket of this magnitude.
 double begin_of(int magnitude) {
   if (magnitude == 0) return 0.0;
   if (magnitude == kOfASign) return std::numeric_limits<double>::max();

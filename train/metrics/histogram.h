@@ -1,7 +1,7 @@
-// train/metrics/histogram.h: how many values of a parameter lie where.
+// train/metrics/histogram.h: the number of a parameter's values in each bucket.
 //
-// The buckets are the same for all parameters, runs and ranks, so that histograms add up: of each
-// sign one below 2^-40, four to each octave up to 2^60, and one above.
+// The buckets are the same for all parameters, runs and ranks, so that histograms add up. Each sign
+// has one bucket below 2^-40, four for each octave up to 2^60, and one above.
 #pragma once
 
 #include <limits>
@@ -24,11 +24,11 @@ struct Histogram {
 
   // `values`: [n] f32 or f64, in host memory. NaN and infinities are left out.
   void add(const ConstView& values);
-  // The values of another one, too.
+  // Adds the values of another histogram.
   void add(const Histogram& other);
 };
 
-// A double's largest value for the last.
+// The upper end of a bucket; for the last one, the largest double.
 double bucket_end(int bucket);
 
 }  // namespace zinc::train

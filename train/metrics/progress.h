@@ -1,4 +1,4 @@
-// train/metrics/progress.h: what a person reads while a run trains. Text only: apps/ prints it.
+// train/metrics/progress.h: the progress of a training run as text for a person. apps/ prints it.
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,14 @@ struct Progress {
   std::optional<double> val_loss;
   double lr = 0.0;
   double grad_norm = 0.0;
-  std::optional<double> loss_scale;  // where there is one (f16)
+  std::optional<double> loss_scale;  // with a loss scale (f16)
   bool skipped = false;
-  double seconds_per_step = 0.0;             // 0: not known yet; the first step is never counted
-  double tokens_per_second = 0.0;            // 0: not known yet
-  std::optional<double> flops_per_second;    // model FLOP/s
-  std::optional<double> flops_utilisation;   // part of the peak that is reached, where it is known
-  std::optional<offload::SwapTraffic> swap;  // of the step, where it swaps
+  double seconds_per_step = 0.0;           // 0: not known yet; the first step is never counted
+  double tokens_per_second = 0.0;          // 0: not known yet
+  std::optional<double> flops_per_second;  // model FLOP/s
+  // Part of the peak that is reached, if the peak is known.
+  std::optional<double> flops_utilisation;
+  std::optional<offload::SwapTraffic> swap;  // in this step, if the run swaps
   int64_t peak_bytes = 0;                    // device tier
 };
 
@@ -41,7 +42,7 @@ std::string progress_line(const Progress& progress);
 std::string live_line(const Progress& progress, int width);
 
 struct EvaluationProgress {
-  std::string set;      // its name; empty: the only one
+  std::string set;      // the set's name; empty: the only one
   int64_t batches = 0;  // done, by all ranks
   int64_t total_batches = 0;
   double seconds = 0.0;  // since it began

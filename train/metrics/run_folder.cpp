@@ -66,14 +66,14 @@ files::FileDescriptor lock_mark(const std::string& folder, const std::string& sh
   return mark;
 }
 
-// Whether a run was killed there before its first step: its mark says so, and there is nothing that
-// a step leaves.
+// Whether a run was killed in the folder before its first step: its mark says so, and there are no
+// files that a step writes.
 bool has_no_step(const std::string& folder) {
   constexpr int64_t kMostMarkBytes = 64;
   std::error_code ignored;
   try {
     if (files::read_text_file(mark_of(folder), kMostMarkBytes) != kStarting) return false;
-  } catch (const DataError&) {  // it went meanwhile
+  } catch (const DataError&) {  // the mark was removed meanwhile
     return false;
   }
   const std::string figures = folder + "/metrics.jsonl";
@@ -111,8 +111,8 @@ RunFolder::RunFolder(RunFolder&& other) noexcept
       kept_(std::exchange(other.kept_, true)) {}
 
 RunFolder::~RunFolder() {
-  // A staged folder removes itself. Whoever replaced the folder meanwhile has a mark of its own
-  // there.
+  // A staged folder removes itself. If another run has replaced the folder meanwhile, the mark
+  // there is not this one.
   if (kept_ || staged_ || !is_file(lock_.get(), mark_of(path_))) return;
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
@@ -138,7 +138,7 @@ RunFolder RunFolder::create(std::string path, bool force) {
     };
     require_replaceable();
     old_lock = lock_mark(path, path);
-    require_replaceable();  // it may have trained meanwhile
+    require_replaceable();  // the old run may have trained meanwhile
   }
 
   files::AtomicFolder folder(path);
@@ -158,7 +158,7 @@ RunFolder RunFolder::reopen(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   RunFolder run(path, lock_mark(path, path));
   run.kept_ = true;
-  // Nobody but this run writes here.
+  // Only this run writes here, so temporary files are left over from a run that was killed.
   std::error_code ignored;
   for (const files::TemporaryName& left : files::temporaries_in(path)) {
     std::filesystem::remove_all(left.path, ignored);

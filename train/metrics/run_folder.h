@@ -17,24 +17,25 @@ namespace zinc::train {
 // One process at a time; made by rank 0 only. A run that ends before keep() leaves no folder.
 class RunFolder {
  public:
-  // Makes `path` (its parents too), or takes it where it is an empty folder. Anything else is left
-  // alone, with an IoError: EEXIST where something is there, EWOULDBLOCK where a live run holds it.
+  // Makes `path` (its parents too), or takes it where it is an empty folder. Throws IoError for
+  // anything else: EEXIST if the folder holds something, EWOULDBLOCK if a live run holds it.
   // `force` replaces a folder that carries a run's mark: the old run stays where it is, locked, and
   // the new folder lies under another name beside it, until keep(). A folder without the mark is
-  // never replaced; one whose run was killed before keep() is, without `force`: nothing is in it.
-  // The folder appears at once with its mark and lock, so of two runs that start together one wins.
+  // never replaced. A folder whose run was killed before keep() is replaced without `force`, since
+  // it holds no result. The folder appears at once with its mark and lock, so of two runs that
+  // start together one wins.
   static RunFolder create(std::string path, bool force);
-  // Whether a folder carries a run's mark.
+  // Whether the folder has the mark of a run.
   static bool is_run(const std::string& path);
-  // The folder of a run that goes on: it carries a run's mark, and no live run holds it. It stays,
-  // whatever becomes of this one. IoError as create().
+  // The folder of a run that goes on: it carries a run's mark, and no live run holds it. The folder
+  // is kept, whatever becomes of this object. IoError as create().
   static RunFolder reopen(std::string path);
   RunFolder(RunFolder&& other) noexcept;
   RunFolder& operator=(RunFolder&&) = delete;
   ~RunFolder();  // without keep(): removes the folder with all that is in it
 
-  // There is something to keep from now on: the run trains. The new folder takes the place of the
-  // old run, which is deleted; files that are open in it stay so. IoError as
+  // Call when the run has trained: its folder is kept from now on. The new folder takes the place
+  // of the old run, which is deleted; files that are open in it stay so. IoError as
   // AtomicFolder::commit().
   void keep();
 
@@ -44,8 +45,8 @@ class RunFolder {
   bool replaces() const { return staged_.has_value(); }
   // "<folder>/<name>", where the folder lies now.
   std::string file(const std::string& name) const { return place() + '/' + name; }
-  // Where what shall be called `path` is to be made now: elsewhere, if it lies in this folder and
-  // the old run is still there.
+  // The place for a file that shall be called `path`. It is another place if `path` is in this
+  // folder and the old run still has the name.
   std::string place_of(const std::string& path) const;
 
  private:

@@ -27,8 +27,8 @@ struct SetLoss {
 };
 
 struct StepMetrics {
-  // Optimizer steps so far, this one included. 0: of an evaluation before the first step, and
-  // nothing of a step is known.
+  // Optimizer steps so far, this one included. 0: these are figures of an evaluation before the
+  // first step, and nothing of a step is known.
   int64_t step = 0;
   double loss = 0.0;       // mean over the step's targets, all ranks
   double lr = 0.0;         // of the first parameter group, as used in this step
@@ -38,25 +38,25 @@ struct StepMetrics {
   std::string overflow;  // skipped: where, as in zero::StepResult
   // Positions of this step's batches, padding included, all ranks: each as many as this one.
   int64_t tokens = 0;
-  double seconds = 0.0;                   // the step took
-  double tokens_per_second = 0.0;         // tokens / seconds
-  MemoryReport memory{};                  // of rank 0; its peaks are printed
-  std::optional<double> val_loss;         // where an evaluation followed; of the set that decides
-  std::vector<SetLoss> validation{};      // likewise, of each set
-  std::optional<PhaseSeconds> breakdown;  // of rank 0; with wall_clock_breakdown
-  std::optional<offload::SwapTraffic> swap;  // of rank 0 in this step; where it swaps
+  double seconds = 0.0;                      // the step took
+  double tokens_per_second = 0.0;            // tokens / seconds
+  MemoryReport memory{};                     // of rank 0; the peaks are printed
+  std::optional<double> val_loss;            // if an evaluation followed; of the set that decides
+  std::vector<SetLoss> validation{};         // likewise, for each set
+  std::optional<PhaseSeconds> breakdown;     // of rank 0; with wall_clock_breakdown
+  std::optional<offload::SwapTraffic> swap;  // of rank 0 in this step; if the run swaps
 
   int64_t samples = 0;     // sequences so far, all ranks: the x axis of DeepSpeed's monitors
   double wall_time = 0.0;  // seconds since the epoch, for TensorBoard
 };
 
-// What the files of a run that goes on hold of it already.
+// The figures that the files of a continued run already hold.
 struct FiguresSoFar {
   int64_t step = 0;
-  int64_t samples = 0;  // as StepMetrics::samples of that step
+  int64_t samples = 0;  // StepMetrics::samples of that step
 };
 
-// A text that the model wrote: it goes on from the prompt.
+// A text that the model wrote behind a prompt.
 struct SampleText {
   std::string prompt;
   std::string text;
@@ -69,13 +69,13 @@ struct FigureTime {
   double wall_time = 0.0;
 };
 
-// Takes the steps in order, and what belongs to a step behind it. A failure is an IoError.
+// Takes the steps in order, and each step's other figures behind it. A failure is an IoError.
 class MetricsSink {
  public:
   virtual ~MetricsSink() = default;
   virtual void write(const StepMetrics& metrics) = 0;
   virtual void write_samples(const FigureTime&, std::span<const SampleText>) {}
-  // Of a run that goes on behind `step`: true where the samples of that step were not written.
+  // For a run that continues behind `step`: true if the samples of that step were not written.
   virtual bool lacks_samples_of(int64_t step) const {
     static_cast<void>(step);
     return false;

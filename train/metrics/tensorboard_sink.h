@@ -21,14 +21,14 @@ uint32_t masked_crc32c(std::string_view data);
 std::string event_record(std::string_view data);
 // Protocol-buffer bytes of an Event: the one that opens a file, and one with a single scalar.
 std::string version_event(double wall_time);
-// Says that the run goes on at `step`: what other files of the folder have from there on is not
-// shown.
+// Marks that the run continues at `step`: figures of later steps in the folder's other files are
+// not shown.
 std::string restart_event(double wall_time, int64_t step);
 std::string scalar_event(double wall_time, int64_t step, std::string_view tag, float value);
-// With a text that TensorBoard's text plugin shows, as Markdown: a tensor of one string
+// An event with a text that TensorBoard's text plugin shows as Markdown: a tensor of one string
 // (tensorboard/plugins/text/metadata.py).
 std::string text_event(double wall_time, int64_t step, std::string_view tag, std::string_view text);
-// The same of a text that is shown as it stands, and not as Markdown.
+// The same for a text that is shown literally.
 std::string verbatim_event(double wall_time, int64_t step, std::string_view tag,
                            std::string_view text);
 // A HistogramProto (tensorflow/core/framework/summary.proto): empty buckets in a row are one.
@@ -42,12 +42,12 @@ class TensorBoardSink final : public MetricsSink {
   // With `so_far`, restart_event() behind its samples comes first.
   TensorBoardSink(const std::string& folder, double wall_time,
                   const std::optional<FiguresSoFar>& so_far = {});
-  // The scalars of metrics/step_metrics.h over the number of samples. Values are f32: that is what
-  // the format holds.
+  // The scalars of metrics/step_metrics.h over the number of samples. Values are f32, as the format
+  // has them.
   void write(const StepMetrics& metrics) override;
-  // As texts "samples/1", "samples/2", ..., one for each prompt.
+  // Written as texts "samples/1", "samples/2", ..., one for each prompt.
   void write_samples(const FigureTime& time, std::span<const SampleText> samples) override;
-  // As "weights/<name of the parameter>".
+  // Written as "weights/<name of the parameter>".
   void write_histograms(const FigureTime& time, std::span<const Histogram> histograms) override;
   void write_text(double wall_time, int64_t step, std::string_view tag, std::string_view text);
 

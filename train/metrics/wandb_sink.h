@@ -27,7 +27,7 @@ uint32_t crc32_ieee(std::string_view data);
 std::string wandb_framed(std::string_view record, int64_t written);
 
 struct WandbRun {
-  std::string id;  // of [a-z0-9]
+  std::string id;  // characters [a-z0-9]
   std::string project;
   std::string entity{};  // team; empty: the user's own
   std::string group{};
@@ -45,12 +45,12 @@ std::string wandb_run_id(std::string_view seed);
 class WandbSink final : public MetricsSink {
  public:
   // Makes <folder>/<wandb_folder_name()>/run-<id>.wandb, which must not exist. With `so_far` the
-  // newest run of `folder` continues instead, if there is one: its end, and what it has of later
+  // newest run of `folder` continues instead, if there is one: its end record, and records of later
   // steps, are cut off.
   WandbSink(const std::string& folder, const WandbRun& run,
             const std::optional<FiguresSoFar>& so_far = {});
-  // Ends the run: what is at hand is its summary. What cannot be written is lost; the file is read
-  // without it, too.
+  // Ends the run; the latest figures become its summary. Records that cannot be written are lost;
+  // the file can be read without them.
   ~WandbSink() override;
   WandbSink(const WandbSink&) = delete;
   WandbSink& operator=(const WandbSink&) = delete;
@@ -62,10 +62,10 @@ class WandbSink final : public MetricsSink {
   const std::string& path() const { return file_.path(); }
 
  private:
-  // What a run has that goes on.
+  // The records that a continued run has.
   struct Kept {
     std::string path;
-    int64_t bytes = 0;  // 0: nothing; it begins
+    int64_t bytes = 0;  // 0: none; the run begins
     int64_t records = 0;
     double start_time = 0.0;
   };

@@ -6,7 +6,7 @@
 namespace zinc::train {
 namespace {
 
-// Six digits are more than a screen has.
+// Writes six digits, more than a screen shows.
 void write_curve_points(files::json::Writer& out, const Curve& curve) {
   out.begin_array();
   for (const CurvePoint& point : curve.points()) {

@@ -11,12 +11,13 @@
 namespace zinc::train {
 
 struct PageOptions {
-  // The page asks itself for new data so often, while somebody writes it anew; 0: never.
+  // Seconds after which the page asks for new data, while the plot is written again and again; 0:
+  // never.
   int reload_seconds = 0;
 };
 
-// Charts in SVG, drawn by the page's own script from data that stand in it as JSON. What stands in
-// files (names, configurations, samples) is text and can be no markup or script.
+// Charts in SVG, drawn by the page's own script from data that stand in it as JSON. Contents of
+// files (names, configurations, samples) are text and can be no markup or script.
 //   address#x=tokens   on the axis: step (default), tokens, seconds
 //   address#log=1      logarithmic values
 std::string plot_page(const std::vector<const RunSeries*>& runs, const PageOptions& options = {});

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kPlotReadBytes = int64_t{1} << 20;
 constexpr int64_t kMaxPlotTextBytes = int64_t{1} << 20;  // of a configuration, or of samples
 
-// What stands in a line but is no curve: axes, and what is drawn under another name.
+// Whether a key of a line is a curve, and not an axis or a figure that is drawn under another name.
 bool is_curve_key(std::string_view key) {
   for (const char* known : {"loss", "lr", "grad_norm", "loss_scale", "tokens_per_second"}) {
     if (key == known) return true;

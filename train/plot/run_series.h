@@ -11,25 +11,25 @@
 
 namespace zinc::train {
 
-// Of one step: where it lies on each axis, and the figure.
+// One step: its place on each axis, and the figure.
 struct CurvePoint {
   int64_t step = 0;
   int64_t tokens = 0;    // of the run so far
-  double seconds = 0.0;  // of its steps so far
+  double seconds = 0.0;  // of the run's steps so far
   double value = 0.0;    // finite
 };
 
 // Steps in a row share a bucket, of which the points with the least and the largest value are kept:
-// a curve drawn through them has every peak. All buckets but the last stand for as many steps, a
-// power of two; where there would be more than kMaxBuckets, neighbours become one.
+// a curve drawn through them has every peak. All buckets but the last stand for equally many steps,
+// a power of two; if there would be more than kMaxBuckets, neighbours are merged.
 class Curve {
  public:
   static constexpr size_t kMaxBuckets = 1024;
 
   // In the order of the steps.
   void add(const CurvePoint& point);
-  // Forgets `step` and all behind it: a run that goes on from a checkpoint does them again. A
-  // bucket that holds earlier steps too stays.
+  // Forgets `step` and all later steps, which a run that continues from a checkpoint does again. A
+  // bucket that holds earlier steps too is kept.
   void cut(int64_t step);
 
   // At most two of each bucket, in the order of the steps.
@@ -48,11 +48,11 @@ class Curve {
   int64_t bucket_size_ = 1;  // points
 };
 
-// What a run has left so far.
+// The figures that a run has written so far.
 struct RunSeries {
   std::string name;  // as given, without slashes at the end
   int64_t steps = 0;
-  int64_t skipped = 0;     // of those: overflows
+  int64_t skipped = 0;     // steps that overflowed
   int64_t not_finite = 0;  // figures that were no numbers
   int64_t tokens = 0;
   double seconds = 0.0;
@@ -69,9 +69,9 @@ class RunReader {
   // `run`: a run's folder, or a file of metrics. DataError where there is none.
   explicit RunReader(const std::string& run);
 
-  // Reads what has come since the last call; true where that is something. The last line counts as
-  // soon as it is whole. A file that has become shorter is another run's, and read from its begin.
-  // DataError with file and line for a damaged line.
+  // Reads the lines that have come since the last call; true if there were any. The last line
+  // counts as soon as it is whole. A file that has become shorter belongs to another run, and is
+  // read from its beginning. DataError with file and line for a damaged line.
   bool read_more();
   const RunSeries& series() const { return series_; }
 
@@ -82,7 +82,7 @@ class RunReader {
   std::string folder_;  // empty: a file was given
   std::string path_;
   RunSeries series_;
-  std::string rest_;    // of a line that is not whole
+  std::string rest_;    // the text of a line that is not whole
   int64_t offset_ = 0;  // bytes read
   int64_t line_ = 0;
 };

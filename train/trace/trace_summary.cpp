@@ -67,8 +67,8 @@ void add_event(Trace& trace, const files::json::Value& event) {
   trace.ranks[static_cast<int>(event.at("pid").as_int64(0, 1 << 24))].push_back(std::move(slice));
 }
 
-// As the writer leaves it: a bracket, then one event a line, each but the last before a comma. The
-// file of a run that was killed may hold a torn line for each of its ranks.
+// Reads the format of TraceWriter: a bracket, then one event a line, each but the last before a
+// comma. The file of a run that was killed may hold a torn line for each of its ranks.
 Trace parse_lines(std::string_view text, const std::string& name) {
   Trace trace;
   trace.complete = false;
@@ -100,7 +100,7 @@ Trace parse_lines(std::string_view text, const std::string& name) {
   return trace;
 }
 
-// As other programs write it: an array, or an object that holds one.
+// Reads the format of other programs: an array, or an object that holds one.
 Trace parse_whole(std::string text, const std::string& name) {
   const files::json::Value root =
       files::json::parse(std::move(text), name,
@@ -151,7 +151,8 @@ bool is_communication(const Slice& slice) {
          slice.kind == "publish" || slice.kind == "exchange";
 }
 
-// From or to the disk; copies between host and device have the same kinds on other lanes.
+// Whether the slice is a transfer from or to the disk. Copies between host and device have the same
+// kinds, on other lanes.
 bool is_disk_transfer(const Slice& slice) {
   return slice.lane == offload::kReadLane || slice.lane == offload::kWriteLane;
 }

@@ -15,15 +15,15 @@ struct StepSummary {
   double seconds = 0.0;
   double compute = 0.0;        // the compute lane ran something that is no part of a collective
   double communication = 0.0;  // at least one collective was under way
-  double exposed_communication = 0.0;  // of that, while no compute ran
+  double exposed_communication = 0.0;  // of the communication, while no compute ran
   double stall = 0.0;                  // the host or the compute lane waited
-  // What let go of it, by the ids of events: "gather h.3", "reduce h.2", or a task's name.
+  // Seconds of stall by the work that ended it: "gather h.3", "reduce h.2", or a task's name.
   std::map<std::string, double> stall_by_cause;
   int64_t gathers_ahead = 0;      // prefetched before their group was asked for
-  int64_t gathers_on_demand = 0;  // started when it was
+  int64_t gathers_on_demand = 0;  // started when it was asked for
   int64_t gathered_bytes = 0;     // sent by this rank: gathers and published weights
   int64_t reduced_bytes = 0;      // sent by this rank for gradients
-  // Sent by this rank to those of its layers, sequence or pipeline.
+  // Sent by this rank to the ranks of its layers, sequence or pipeline.
   int64_t exchanged_bytes = 0;
   double swap = 0.0;              // at least one transfer from or to NVMe was under way
   int64_t swapped_in_bytes = 0;   // read from NVMe

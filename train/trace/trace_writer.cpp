@@ -51,7 +51,7 @@ files::FileDescriptor open_trace(const std::string& path, bool begins) {
   if (!file) throw IoError(begins ? "create the trace" : "append to the trace", path, -1, errno);
   if (!begins) return file;
   require_own_file(file, path);
-  // What has no length, as a pipe, has nothing to cut.
+  // A file without a length, such as a pipe, cannot be cut.
   if (::ftruncate(file.get(), 0) != 0 && errno != EINVAL) {
     throw IoError("create the trace", path, -1, errno);
   }

@@ -30,11 +30,11 @@ struct TraceWriterOptions {
 // thread uses a writer.
 class TraceWriter {
  public:
-  // Throws IoError where the file cannot be written, and with EEXIST where it holds something that
-  // is no trace of zinc: that is never replaced.
+  // Throws IoError where the file cannot be written, and with EEXIST if it holds something that is
+  // no trace of zinc, which is never replaced.
   TraceWriter(std::string path, const TraceWriterOptions& options);
 
-  // Takes what `recorder` holds and appends it to the file. Throws IoError.
+  // Takes the events of `recorder` and appends them to the file. Throws IoError.
   void drain(TraceRecorder& recorder);
   // The last bracket, by one rank, when all have drained. Nothing may follow.
   void finish();
@@ -58,15 +58,15 @@ class TraceWriter {
   files::FileDescriptor file_;
   std::string buffer_;
   int64_t dropped_ = 0;
-  // Where recent events lie, for arrows: this generation and the one before.
+  // The places of recent events, for arrows: this generation and the one before.
   std::unordered_map<uint64_t, Place> recent_;
   std::unordered_map<uint64_t, Place> older_;
 };
 
 // "trace.json" and "from-step-000120": "trace.from-step-000120.json".
 std::string trace_name(const std::string& path, std::string_view mark);
-// `path`, or where something is there "trace-2.json", "trace-3.json" and so on: the first that is
-// free, also for ranks with files of their own. An empty file and a device are free.
+// `path`, or if that exists "trace-2.json", "trace-3.json" and so on: the first free name, also for
+// ranks with separate files. An empty file and a device are free.
 std::string free_trace_name(const std::string& path);
 
 }  // namespace zinc::train

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kAtOnce = 1024;
 
-// Whether one of kAtOnce values is NaN or infinite: as integers, without a branch for each.
+// Whether one of kAtOnce values is NaN or infinite. Compares them as integers, without a branch for
+// each.
 template <class T>
 bool has_bad(const T* data) {
   using Bits = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
@@ -26,7 +27,7 @@ bool has_bad(const T* data) {
   return bad != 0;
 }
 
-// Of the first one; n where there is none.
+// The index of the first NaN or infinity; n where there is none.
 template <class T>
 int64_t first_bad(const T* data, int64_t n) {
   int64_t begin = 0;

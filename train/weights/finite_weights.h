@@ -7,8 +7,8 @@
 
 namespace zinc::train {
 
-// Throws NumericsError if a value is NaN or infinite. The message names the weight, and `saved`,
-// what was to be saved.
+// Throws NumericsError if a value is NaN or infinite. The message names the weight and `saved`, the
+// thing that was to be saved.
 void require_finite(const zero::OwnPiece& piece, const std::string& saved);
 
 }  // namespace zinc::train

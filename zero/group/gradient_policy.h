@@ -1,5 +1,5 @@
-// zero/group/gradient_policy.h: in which dtypes and in which order gradients go from backward to
-// the step. No other file decides this.
+// zero/group/gradient_policy.h: the dtypes and the order in which gradients go from backward to the
+// step. No other file decides this.
 //
 // Note [Gradient policy]
 //   micro-batches per step | backward writes | on the wire             | kept until the step
@@ -11,9 +11,9 @@
 // With Determinism::world, and mesh, a group keeps up to log2(micro-batches of the step) + 1 sums.
 // The table is the same for every stage. f32 models use f32 everywhere, f64 models f64. Ranks add
 // in f32, over the tree of comm/communicator.h (ReduceAlgorithm::ordered).
-// `gradient.accumulation_dtype` replaces the last column, but not with these two.
-// `gradient.communication_dtype` replaces the column before it. That is what a rank's gradients are
-// rounded to. Sums of them are not: on stage 0 they travel in the dtype that is kept.
+// `gradient.accumulation_dtype` replaces the last column, but not with Determinism::world or mesh.
+// `gradient.communication_dtype` replaces the column "on the wire": a rank's gradients are rounded
+// to it. Sums are not rounded to it: on stage 0 they travel in the kept dtype.
 #pragma once
 
 #include "core/dtype.h"
@@ -22,9 +22,9 @@
 namespace zinc::zero {
 
 struct GradientPolicy {
-  DType written = DType::f32;                          // by backward
+  DType written = DType::f32;                          // backward writes
   DType wire = DType::f32;                             // between ranks
-  DType kept = DType::f32;                             // until the step
+  DType kept = DType::f32;                             // sums until the step
   bool several = false;                                // micro-batches per step
   ReduceSchedule schedule = ReduceSchedule::boundary;  // with one micro-batch: boundary
   // True: the gradients of all micro-batches of a step are added over one binary tree. The tree's

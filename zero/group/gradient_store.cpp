@@ -13,7 +13,7 @@
 namespace zinc::zero {
 namespace {
 
-// So many reductions may hold their source buffers while backward goes on.
+// Reductions that may hold their source buffers while backward goes on.
 constexpr size_t kMaxReductionsInFlight = 2;
 
 }  // namespace
@@ -216,7 +216,7 @@ void GradientStore::complete(const ShardGroup& group) {
 
 // Writes zeros for parameters that took no part in the loss.
 void GradientStore::zero_unused(const ShardGroup& group, GroupState& state) {
-  if (keeps_written() && !is_last()) return;  // a later micro-batch may still bring it
+  if (keeps_written() && !is_last()) return;  // a later micro-batch may still bring the gradient
   const std::vector<bool> seen = keeps_written() ? state.in_step : now(state).seen;
   for (size_t i = 0; i < seen.size(); ++i) {
     if (seen[i] || !is_trained(group.placements()[i].segment)) continue;

@@ -36,13 +36,13 @@
 
 namespace zinc::zero {
 
-// Which gradients of a group have been written in a micro-step.
+// The gradients of a group that have been written in a micro-step.
 struct MicroStepProgress {
   std::vector<bool> seen;  // by position in ShardGroup::placements(): has a gradient
   int done = 0;            // finished gradients
   bool complete = false;
 };
-// By group: in the micro-step under way, and in the step.
+// By group: progress in the current micro-step, and in the step.
 struct GradientProgress {
   struct Group {
     MicroStepProgress micro_step;
@@ -57,12 +57,12 @@ struct GradientStoreOptions {
   // True: every rank gets the whole sums (stage 0). False: its shards of them (stages 1 to 3).
   bool replicate = true;
   int64_t bucket_numel = 500'000'000;  // elements per collective
-  // What this rank updates. The sums of slices off the device are copied to host memory on the
-  // copy-out stream as soon as they are complete. If no sums of a group stay on the device, the
-  // group's device memory is freed. Unused with `replicate`.
+  // The slices that this rank updates. The sums of slices off the device are copied to host memory
+  // on the copy-out stream as soon as they are complete. If no sums of a group stay on the device,
+  // the group's device memory is freed. Unused with `replicate`.
   std::vector<OwnedRange> slices;
-  // True: sharded sums over micro-batches are made in host memory, of groups whose slices are all
-  // off the device. Unused with `swapped`.
+  // True: for groups whose slices are all off the device, sharded sums over micro-batches are made
+  // in host memory. Unused with `swapped`.
   bool adds_in_host = false;
   // Null: sums off the device are in host memory. Otherwise all sums go to this store, and come
   // back for the next micro-batches: Note [Gradients on NVMe].
@@ -74,7 +74,7 @@ struct GradientStoreOptions {
   // A trained parameter that gets no gradient counts as zero (true), or is an InvalidArgument
   // (false).
   bool allow_unused = true;
-  // By group; empty: all are made in one backward pass.
+  // The backward pass of each group, by group; empty: one pass makes all gradients.
   ByGroup<BackwardTurn> turns{};
 };
 
@@ -87,15 +87,15 @@ class GradientStore {
   GradientStore& operator=(const GradientStore&) = delete;
 
   // The micro-batches [index, index + together) of the step's `count` are about to run backward,
-  // side by side. `together` > 1 only if every micro-batch is reduced. `turn`: the calls that
-  // follow are for groups whose gradients are made then.
+  // side by side. `together` > 1 only if every micro-batch is reduced. `turn`: the backward pass;
+  // the calls that follow are for the groups whose gradients it makes.
   void begin_micro_steps(int64_t index, int64_t together, int64_t count,
                          const BackwardTurn& turn = {});
   // The calls that follow are for the i-th of these micro-batches. begin_micro_steps() enters the
   // first.
   void enter(int64_t i) { current_ = static_cast<size_t>(i); }
   int64_t together() const { return static_cast<int64_t>(together_); }
-  // Where backward writes the gradient of a parameter: [shape of the parameter] policy.written.
+  // The memory for the gradient of a parameter: [shape of the parameter] policy.written.
   // `accumulate` is false for the first write of a micro-step, or of a step where one buffer
   // collects all micro-batches, and true for later writes. Padding is zeroed on the compute stream.
   autograd::GradientTarget target(ParameterIndex parameter);
@@ -132,7 +132,7 @@ class GradientStore {
   }
 
   // For sums that go to swap space: the store calls `sums` for each slice of the step's sums while
-  // it is on the device. `sums` gets them as work on `stream` leaves them.
+  // the slice is on the device. `sums` may read the slice in work on `stream`.
   using Sums =
       std::function<void(const OwnedRange& slice, const ConstView& sums, StreamRef stream)>;
   void on_sums(Sums sums) { on_sums_ = std::move(sums); }
@@ -153,11 +153,12 @@ class GradientStore {
     Block sum;
   };
   struct GroupState {
-    std::vector<MicroStep> micro_steps;  // those that run side by side
+    std::vector<MicroStep> micro_steps;  // the micro-steps that run side by side
     // Whole sums, in the layout of the arena; or this rank's shards of the trained segments, one
     // after the other.
     Block kept;
-    DType dtype = DType::f32;   // of kept: policy.kept, or added_dtype() on the way to host memory
+    // Dtype of kept: policy.kept, or added_dtype() for sums that go to host memory.
+    DType dtype = DType::f32;
     std::vector<Subtree> tree;  // left to right
     std::vector<bool> in_step;  // GradientProgress::Group
     comm::Work work;            // behind it the group's sums are where they live
@@ -168,22 +169,23 @@ class GradientStore {
   bool keeps_written() const {
     return options_.whole && options_.policy.written == options_.policy.kept;
   }
-  // Of the micro-step that enter() has named.
+  // The micro-step that enter() has named.
   MicroStep& now(GroupState& state) const { return state.micro_steps[current_]; }
   bool is_first() const { return begin_ + static_cast<int64_t>(current_) == 0; }
   bool is_last() const { return begin_ + static_cast<int64_t>(current_) + 1 == count_; }
   // True if sums leave the device after this micro-step: to host memory after the step's last
-  // micro-step, to swap space after the last of those side by side.
+  // micro-step, to swap space after the last micro-step that runs side by side with this one.
   bool leaves_now() const {
     return options_.swapped != nullptr ? current_ + 1 == together_ : is_last();
   }
   // True if all slices of the group are off the device, and its sums are made in host memory.
   bool may_add_in_host(const ShardGroup& group) const;
-  // True if this micro-step's shard is added there.
+  // True if this micro-step's shard is added in host memory.
   bool adds_in_host(const ShardGroup& group) const {
     return together_ == 1 && count_ > 1 && may_add_in_host(group);
   }
-  // Of a shard on its way there. A sum over ranks is rounded no earlier than on the device.
+  // The dtype of a shard on its way to host memory. It is no narrower than a sum over ranks on the
+  // device.
   DType added_dtype() const;
   void make_host_gradients();
   bool has_turn(const ShardGroup& group) const;
@@ -217,14 +219,14 @@ class GradientStore {
   // `kept` holds this micro-step's sum over the ranks. Two neighbouring subtrees of equal size are
   // merged. After the last micro-step the remaining subtrees are merged from the smallest up.
   void add_to_tree(GroupState& state, StreamRef stream);
-  // The compute stream waits for the oldest reduction, whose buffer is freed.
+  // Makes the compute stream wait for the oldest reduction, and frees that reduction's buffer.
   void retire_oldest();
   // Brings sharded sums to every rank.
   void gather(const ShardGroup& group);
 
   // Issues the copies of the sums that leave the device, behind the work on the reduce stream.
-  // To host memory: the slices that leave. To swap space: all of the shards. Returns the event
-  // behind the copies.
+  // Host memory gets the slices that leave, swap space all of the shards. Returns the event behind
+  // the copies.
   Event send_off(const ShardGroup& group, GroupState& state);
   Event send_to_swap(const ShardGroup& group);
   SwappedGradients::OnDevice tile_of(const ShardGroup& group);
@@ -236,15 +238,15 @@ class GradientStore {
   const GradientStoreOptions options_;
   comm::BucketedCollectives collectives_;
   Sums on_sums_;
-  std::optional<HostGradients> host_;  // of slices in host memory, if there are any
+  std::optional<HostGradients> host_;  // slices in host memory; absent: none
   ByGroup<GroupState> states_;
   // Reductions under way, and the buffers that they read.
   std::deque<std::pair<comm::Work, Block>> in_flight_;
-  size_t current_ = 0;   // which of the micro-steps side by side
+  size_t current_ = 0;   // index of the current micro-step among those side by side
   size_t together_ = 1;  // micro-steps side by side
   int64_t begin_ = 0;    // index in the step of the first of them
   int64_t count_ = 1;    // micro-steps of the step
-  BackwardTurn turn_{};  // whose
+  BackwardTurn turn_{};  // the current backward pass
 };
 
 }  // namespace zinc::zero

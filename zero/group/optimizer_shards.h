@@ -19,8 +19,8 @@
 
 namespace zinc::zero {
 
-// Gives values of a slice that this rank owns, from slice.range.begin on. From memory: all values.
-// From swap space: at least one. The view is valid until the next call.
+// Gives values of a slice that this rank owns, from slice.range.begin on. If they are in memory,
+// the view has all of them; from swap space, at least one. The view is valid until the next call.
 using OwnedValues = std::function<ConstView(const OwnedRange& slice)>;
 
 // Trained elements that this rank updates. `tier`: where `weights` and `states` are.
@@ -29,7 +29,7 @@ struct UpdatedRange : OwnedRange {
   // space.
   View weights;
   std::array<View, optim::kMaxOptimizerStates> states;  // [range.size()], as `weights`
-  // Where the model's own copy of these weights lives, and its dtype. nvme: new values go to
+  // The tier and the dtype of the model's own copy of these weights. nvme: new values go to
   // take_updated().
   Tier model_tier = Tier::device;
   DType model_dtype = DType::f32;
@@ -56,8 +56,9 @@ class OptimizerShards {
   // True if there are master weights: for any element of the group; for an owned slice.
   bool has_master(const ShardGroup& group) const;
   bool has_master(const OwnedRange& slice) const;
-  // The master weights of an owned slice, if has_master(); a state of it, in the dtype of
-  // optim::States. From swap space as SwappedShards::read() gives them.
+  // master(): the master weights of an owned slice, if has_master(). state(): one of the slice's
+  // states, in the dtype of optim::States. Values in swap space come as SwappedShards::read() gives
+  // them.
   View master(const OwnedRange& slice) const;
   View state(const OwnedRange& slice, int index) const;
   // Writes one plane of an owned range. `values`: [range.size()] f32 (f64 models: f64) on the

@@ -213,7 +213,7 @@ void ParameterShards::take_updated(const ShardGroup& group, Range range, const C
     const Range inside = intersect(tile.range, range);
     if (inside.empty()) continue;
     Buffer& buffer = update_buffer(group, index);
-    stream->wait(buffer.filled);  // may be of another stream: Note [Split states]
+    stream->wait(buffer.filled);  // the event may be of another stream: Note [Split states]
     transfer(values.narrow(0, inside.begin - range.begin, inside.size()),
              swapped_->plane(tile, buffer.memory, 0)
                  .narrow(0, inside.begin - tile.range.begin, inside.size()),

@@ -32,8 +32,8 @@ struct ParameterShardOptions {
   int64_t buffer_count = 5;
   int64_t buffer_numel = 100'000'000;  // elements per tile, at most
   int64_t max_in_host = 0;             // elements: the first groups that fit stay in host memory
-  // True: take_updated() is called while forward or backward reads shards. It gets two buffers of
-  // its own.
+  // True: take_updated() is called while forward or backward reads shards, and gets two separate
+  // buffers.
   bool updates_during_passes = false;
 };
 
@@ -72,7 +72,7 @@ class ParameterShards {
   // is completed before the next tile of the group begins. Throws IoError.
   void take_updated(const ShardGroup& group, Range range, const ConstView& values,
                     StreamRef stream);
-  // From now on no trained tile is read before its new values have been written.
+  // From now on a trained tile is not read before its new values have been written.
   void expect_updates();
   // Waits until all updated values are in swap space. Throws IoError.
   void finish_update();
@@ -84,7 +84,7 @@ class ParameterShards {
  private:
   struct Buffer {
     Block memory;
-    std::optional<size_t> tile;  // that is held, being read, or being filled by an update
+    std::optional<size_t> tile;  // the tile that is held, being read, or being filled by an update
     bool is_update = false;
     Event filled;                   // behind the update's copies to this buffer so far
     std::optional<size_t> written;  // the tile whose new values are being written
@@ -92,7 +92,7 @@ class ParameterShards {
     Event left;  // behind the last copy from this buffer
   };
 
-  // Of this rank's shards of a group: the bytes before `segment`; all elements; all bytes.
+  // For this rank's shards of a group: the bytes before `segment`; all elements; all bytes.
   int64_t bytes_before(const ShardGroup& group, const Segment& segment) const;
   int64_t own_numel(const ShardGroup& group) const;
   int64_t own_bytes(const ShardGroup& group) const;
@@ -116,7 +116,7 @@ class ParameterShards {
   Context& context_;
   Tier tier_;
   ByGroup<Block> shards_;               // [own_bytes()]; empty: in swap space
-  ByGroup<std::vector<size_t>> tiles_;  // those in swapped_
+  ByGroup<std::vector<size_t>> tiles_;  // indices of the group's tiles in swapped_
   std::unique_ptr<SwappedShards> swapped_;
   std::vector<Buffer> buffers_;
   std::vector<Buffer> update_buffers_;  // empty: updates use buffers_

@@ -119,7 +119,7 @@ View WeightStore::master_view(const OwnedRange& slice) {
   const View stored = keeps_whole(segment.kind) ? kept_view(group, segment, range)
                                                 : shards_->read(group, segment, range);
   if (!is_quantized(segment.kind)) return stored;
-  // From swap space fewer values may come than were asked for.
+  // A read from swap space may give fewer values than were asked for.
   const int64_t there = stored.numel() / segment.encoding.chunk_numel * kNormChunk;
   return decoded(group, {range.begin, std::min(range.end, range.begin + there)}, stored);
 }
@@ -336,7 +336,7 @@ void WeightStore::abandon(const ShardGroup& group) noexcept {
 
 void WeightStore::reshard(const ShardGroup& group) noexcept {
   GroupState& state = states_[group];
-  state.residence = Residence::sharded;  // callers have checked where from
+  state.residence = Residence::sharded;  // callers have checked the state before
   state.work = {};
   live_numel_ -= group.gathered_numel();
   trace_mark(context_.trace(), TraceKind::release, group.name(), state.arena.bytes());
@@ -484,7 +484,7 @@ void WeightStore::load_encoded(const ShardGroup& group, const Placement& placeme
     }
     store_model(group, segment, piece, encoded);
     context_.compute()->synchronize();
-    // On a meta device every piece takes as much.
+    // On a meta device all pieces take the same bytes: one is enough.
     if (is_meta) break;
   }
 }
@@ -532,7 +532,8 @@ View WeightStore::decoded(const ShardGroup& group, Range range, const ConstView&
   return values;
 }
 
-// Piece by piece, and all planes of a piece before the next one: planes lie together in swap space.
+// Loads piece by piece, and all planes of a piece before the next one: planes lie together in swap
+// space.
 void WeightStore::load(const ShardGroup& group, const Placement& placement, Range range,
                        const std::vector<ReadValues>& planes, const HasValues& has) {
   const auto is_there = [&](size_t plane) {
@@ -553,7 +554,7 @@ void WeightStore::load(const ShardGroup& group, const Placement& placement, Rang
         optimizer_.write(group, segment, static_cast<int>(plane), owned, values);
       });
     }
-    // On a meta device every piece takes as much.
+    // On a meta device all pieces take the same bytes: one is enough.
     if (context_.device().meta) return;
   }
 }

@@ -38,15 +38,15 @@ using HasValues = std::function<bool(const autograd::Parameter& parameter, int p
 
 struct WeightStoreOptions {
   bool shard_weights = false;          // the table above
-  StateSplit split;                    // where master weights and states live
-  optim::States states{.count = 2};    // of the optimizer, per trained element
-  bool shard_optimizer = false;        // a rank has its shards of master weights and states only
+  StateSplit split;                    // tiers of master weights and states
+  optim::States states{.count = 2};    // states of the optimizer, per trained element
+  bool shard_optimizer = false;        // a rank has only its shards of master weights and states
   int64_t bucket_numel = 500'000'000;  // elements per collective
   ParameterShardOptions parameters{};  // with sharded weights: where the shards live
   SwappedShards* swapped = nullptr;    // tier nvme: master weights and states; outlives the store
   bool overlap = false;                // gathers run on a stream of their own
-  // With sharded weights: the elements of gathered groups above which gather_for_use() frees unused
-  // ones.
+  // With sharded weights: gather_for_use() frees unused gathered groups above this number of
+  // gathered elements.
   int64_t max_live_numel = 1'000'000'000;
 };
 
@@ -76,14 +76,14 @@ class WeightStore {
   // Allows reads of the group's shards from swap space. They start in the order of these calls, as
   // far as there are buffers. Throws IoError.
   void read(int group);
-  // The whole parameter on the device, for work on the compute stream until unpin(). Its group must
-  // be gathered.
+  // The whole parameter on the device, for work on the compute stream until unpin(). The
+  // parameter's group must be gathered.
   ConstView pin(ParameterIndex parameter);
   void unpin(ParameterIndex parameter) noexcept;
   // Frees all gathered groups. InternalError if a parameter is still pinned.
   void end_passes();
 
-  // --- The optimizer's side
+  // --- For the optimizer
   //
   // The slices that this rank updates, group after group. Their views stay until hand_over().
   const std::vector<UpdatedRange>& slices() const { return slices_; }
@@ -156,16 +156,16 @@ class WeightStore {
 
   static void become(GroupState& state, Residence to);
 
-  // --- Where values lie
-  //
+  // --- The places of values
   bool keeps_whole(SegmentKind kind) const { return shards_ == nullptr || is_persistent(kind); }
-  // Of what this rank keeps whole of a group, or of all else, as `segment` is: bytes before it.
+  // The bytes before `segment` among the segments of the group that this rank keeps whole, or among
+  // the others, whichever `segment` is one of.
   int64_t bytes_before(const ShardGroup& group, const Segment& segment) const;
   // A range of `segment` in a block that holds all segments that are kept whole, or all others.
   View view_of(const ShardGroup& group, const Block& block, const Segment& segment,
                Range range) const;
-  // A range of what this rank keeps of a segment: the segment, or its own shard of it. A shard is
-  // in its own tier, and not in swap space.
+  // A range of a segment as this rank keeps it: the segment, or this rank's shard. A shard is in
+  // the shard's tier, and not in swap space.
   View kept_view(const ShardGroup& group, const Segment& segment, Range range) const;
   // A range of a segment, while the group can be used.
   View arena_view(const ShardGroup& group, SegmentKind kind, Range range) const;

@@ -1,4 +1,4 @@
-// zero/layout/shard_group.h: which parameters move together, and where each of them lies.
+// zero/layout/shard_group.h: the parameters that move together, and the place of each in memory.
 //
 // A shard group is the unit of gathering and reducing. By default a group is one transformer block.
 // Parameters outside any block form groups of their own: the embeddings; the final norm and the
@@ -46,7 +46,8 @@
 
 namespace zinc::zero {
 
-using autograd::ParameterIndex;  // by ShardGroup::index() and place in ShardGroup::placements()
+// Group: ShardGroup::index(); position: in ShardGroup::placements().
+using autograd::ParameterIndex;
 
 inline constexpr int64_t kNormChunk = 1024;  // elements; also the alignment of a parameter
 inline constexpr int64_t kShardUnit = 2048;  // elements: 4 KiB in 16 bits
@@ -139,11 +140,11 @@ class ShardGroup {
   // The dtype of master weights, optimizer states and gradient sums.
   DType wide_dtype() const { return dtype_ == DType::f64 ? DType::f64 : DType::f32; }
   int world() const { return world_; }
-  int64_t numel() const { return numel_; }                  // of the arena, with padding
+  int64_t numel() const { return numel_; }                  // elements of the arena, with padding
   int64_t trained_numel() const { return trained_numel_; }  // trained segments are [0, this)
-  int64_t gathered_numel() const;  // what stage 3 gathers: all but the persistent segment
+  int64_t gathered_numel() const;  // elements that stage 3 gathers: all but the persistent segment
   int64_t gathered_bytes() const;
-  int64_t bytes() const;  // of the arena
+  int64_t bytes() const;  // bytes of the arena
   // The byte at which a segment begins in the arena. The quantized segment is the last one, so all
   // elements before any segment have dtype().
   int64_t byte_of(const Segment& segment) const { return segment.offset * size_of(dtype_); }
@@ -173,7 +174,7 @@ class ShardGroup {
   std::vector<Segment> segments_;
 };
 
-// Something of every group, by the group's index.
+// A value for every group, by the group's index.
 template <class T>
 class ByGroup : public std::vector<T> {
  public:
@@ -193,7 +194,7 @@ class ShardGroups : public ByGroup<ShardGroup> {
   }
 };
 
-// Which part of the model's parameters a rank has. Absent for a parameter that the rank does not
+// The part of the model's parameters that a rank has. Absent for a parameter that the rank does not
 // have; equal for parameters that may lie in one group.
 using GroupPart = std::optional<std::vector<int>>;
 // The groups of a model in order of declaration. There is one group per shard unit

@@ -36,7 +36,7 @@ std::vector<OwnedRange> StateSplit::cut(const ShardGroup& group, const Segment& 
             "[", range.begin, ", ", range.end, ") is not part of one shard of group ",
             group.name());
   const int64_t on_device = on_device_[group];
-  // The place of the range among all elements that its owner has of the group.
+  // The place of the range among all elements that its owner has in the group.
   const int64_t place = segment.offset / parts_ + in_segment % length;
   const int64_t cut = std::clamp(range.begin + on_device - place, range.begin, range.end);
   std::vector<OwnedRange> slices;

@@ -1,5 +1,5 @@
-// zero/layout/state_split.h: which master weights, optimizer states and gradient sums of a rank are
-// on the device, and which are on another tier.
+// zero/layout/state_split.h: splits a rank's master weights, optimizer states and gradient sums
+// into those on the device and those on another tier.
 //
 // Note [Split states]
 // With offload_optimizer.ratio below 1, a share of the states that a rank owns stays on the device.
@@ -28,7 +28,7 @@ namespace zinc::zero {
 struct OwnedRange {
   int group = 0;
   SegmentKind segment = SegmentKind::trained;
-  Range range;  // of the group's arena, not empty
+  Range range;  // in the group's arena, not empty
   Tier tier = Tier::device;
   int64_t place = 0;  // elements of the group before the first one of the slice, in this tier
 

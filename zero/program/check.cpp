@@ -13,7 +13,7 @@ namespace zinc::zero {
 namespace {
 
 // Goes through the passes of one micro-batch, and the step behind the last one, or through an
-// evaluation, and keeps what is true of each group.
+// evaluation, and tracks the state of each group.
 class Proof {
  public:
   Proof(std::string name, const RewriteInputs& inputs)
@@ -47,7 +47,7 @@ class Proof {
     finish();
   }
 
-  // Behind the passes of the step's last micro-batch.
+  // Goes through the step, which follows the passes of its last micro-batch.
   void run_step(const Phase& step) {
     name_ = "step";
     is_late_ = false;
@@ -55,12 +55,12 @@ class Proof {
     for (const Place& place : step) go_through(place);
     if (!normed_) fail("the norm is missing");
     if (!decided_) fail("nothing decides over the step");
-    // Otherwise the next passes end it.
+    // With an update beside the next forward pass, that pass publishes the values.
     if (inputs_.policy.update != UpdateTime::beside_forward) require_published();
   }
 
  private:
-  // Of the update that is under way, or was before.
+  // State of the current update, or of the last one.
   enum class Update : uint8_t { none, due, begun, published };
   struct State {
     bool gathered = false;
@@ -167,7 +167,7 @@ class Proof {
     state.update = Update::published;
   }
 
-  // Its values are neither those of before the update nor those behind it, or are too old.
+  // Whether the group's values are in the midst of an update, or too old.
   bool is_outdated(const State& state) const {
     return state.update == Update::begun || (is_late_ && state.update == Update::due);
   }
@@ -266,7 +266,7 @@ int64_t side_by_side(const Phase& backward) {
   return most + 1;
 }
 
-// Of a micro-batch, over all parts of the model that the rank has.
+// The passes of a micro-batch, over all parts of the model that the rank has.
 std::vector<const Place*> passes_of(const Program& program, MicroBatchKind kind) {
   std::vector<const Place*> passes;
   const auto add = [&passes](const Phase& phase) {
@@ -280,7 +280,7 @@ std::vector<const Place*> passes_of(const Program& program, MicroBatchKind kind)
   return passes;
 }
 
-// Among the orders of the other ranks.
+// Checks the rank's order among the orders of the other ranks.
 void check_order(const Program& program, const PipelinePlace& place) {
   if (place.size == 1) {
     require(program.pipeline.empty(), "step program: an order of passes in no pipeline");

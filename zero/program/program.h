@@ -1,13 +1,13 @@
-// zero/program/program.h: what a step gathers, releases, reads, reduces, updates and publishes, and
-// when.
+// zero/program/program.h: the list of a step's gathers, releases, reads, reductions, updates and
+// publishes, and their order.
 //
 // Note [The step program]
 // A program is data. It is recorded once (zero/program/record.h), changed by rewrites
 // (zero/program/rewrite.h), proven (zero/program/check.h), and then run (zero/run/runner.h).
 // Nothing decides over the order of a step while it runs.
 //
-//   record     what the model does: uses and releases of parameters, finished gradients
-//   ops        what the engine does for it, each beside one event of the record
+//   record     the acts of the model: uses and releases of parameters, finished gradients
+//   ops        the acts of the engine, each beside one event of the record
 //
 // A phase is a list of places. A place is one event and its ops: those that go out when the event
 // arrives, ahead of it (`before`), and those that go out right behind it (`after`). The gather of a
@@ -48,10 +48,10 @@ namespace zinc::zero {
 enum class EventKind : uint8_t { begin, use, release, gradient_done, end };
 std::string_view name_of(EventKind kind);
 
-// What the model does.
+// An act of the model.
 struct StepEvent {
   EventKind kind = EventKind::begin;
-  ParameterIndex parameter{};  // of a use, a release, a finished gradient
+  ParameterIndex parameter{};  // for a use, a release, a finished gradient
   int64_t micro_batch = 0;     // index of one that passes side by side with others
   friend bool operator==(const StepEvent&, const StepEvent&) = default;
 };
@@ -62,26 +62,26 @@ enum class OpKind : uint8_t {
   release,  // a group's arena is given back
   reduce,   // a group's gradients are summed over the ranks
   norm,     // the norm of all summed gradients, over all ranks; of no group
-  decide,   // whether the step updates weights, and with which factor; of no group
+  decide,   // whether the step updates weights, and with which factor; belongs to no group
   update,   // a group's weights and states may be updated from here on
   publish,  // the rest of a group's update is issued, and its new weights go to all ranks
   join,     // the compute stream waits for them
 };
 std::string_view name_of(OpKind kind);
 
-// What the engine does for it.
+// An act of the engine.
 struct Op {
   OpKind kind = OpKind::gather;
-  int group = 0;            // 0: of an op that is of no group
-  int64_t micro_batch = 0;  // of a reduce: as in StepEvent
+  int group = 0;            // 0 for an op that belongs to no group
+  int64_t micro_batch = 0;  // for a reduce: as in StepEvent
   friend auto operator<=>(const Op&, const Op&) = default;
 };
 
-// What the record knows of a place, on the shapes of the run.
+// The work of a place, as recorded with the shapes of the run.
 struct RecordedWork {
-  int64_t activation_bytes = 0;  // that the model has on the device when the event arrives
+  int64_t activation_bytes = 0;  // of the model on the device, when the event arrives
   int64_t flops = 0;             // of the kernels between the event before and this one
-  int64_t bytes = 0;             // that they read and write
+  int64_t bytes = 0;             // that those kernels read and write
 };
 
 struct Place {
@@ -95,10 +95,10 @@ struct Place {
 using Phase = std::vector<Place>;
 using OnPlace = std::function<void(const Phase& phase, size_t place)>;
 
-// What tells the passes of one micro-batch of a step from another's.
+// The kinds of micro-batches in a step; each has its own passes.
 struct MicroBatchKind {
-  bool first = true, last = true;  // of its step
-  int part = 0;                    // of the parts that a rank of a pipeline has
+  bool first = true, last = true;  // first, last micro-batch of the step
+  int part = 0;                    // of the parts of the model that a rank of a pipeline has
   friend auto operator<=>(const MicroBatchKind&, const MicroBatchKind&) = default;
 };
 // "only", "first", "middle", "last"; of a further part: "first, part 2"
@@ -118,19 +118,19 @@ struct Body {
 struct Program {
   Phase evaluation;  // a forward pass without a backward pass
   std::map<MicroBatchKind, Body> bodies;
-  // From the sums of all gradients (begin) to the step's result (end). Behind the end an update may
-  // still be under way.
+  // The phase from the sums of all gradients (begin) to the step's result (end). After the end an
+  // update may still be under way.
   Phase step;
   std::set<int> resident;  // groups that stay gathered through the micro-batches of a step
-  // In a pipeline: in which order the bodies' passes take place, and what travels between them.
-  // Empty: forward and backward of one micro-batch after the other, or of all side by side.
+  // In a pipeline: the order of the bodies' passes, and the messages between them. Empty: forward
+  // and backward of one micro-batch after the other, or of all side by side.
   std::vector<parallel::PipelineOp> pipeline;
 
   // The evaluation, the phases of every body, the step.
   std::vector<const Phase*> phases() const;
   // The places of the evaluation, and those of every body.
   std::vector<std::vector<Place*>> timelines();
-  // Of all events and ops. Ranks with the same hash issue the same collectives.
+  // A hash of all events and ops. Ranks with the same hash issue the same collectives.
   uint64_t hash() const;
   // Trained groups in the order of their updates.
   std::vector<int> update_order() const;

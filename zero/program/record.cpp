@@ -18,7 +18,7 @@
 namespace zinc::zero {
 namespace {
 
-// Writes down what is asked of it.
+// Records the calls that it gets.
 class RecordingSource : public parallel::MetaSource {
  public:
   RecordingSource(const ShardGroups& groups, Context& context, const WorkLog& log)
@@ -35,13 +35,13 @@ class RecordingSource : public parallel::MetaSource {
   bool defers(const autograd::Parameter& parameter) const override {
     return may_defer(groups_[parameter.index().group]);
   }
-  // What follows is of this one of the micro-batches side by side.
+  // The following events belong to this one of the micro-batches side by side.
   void enter(int64_t micro_batch) { micro_batch_ = micro_batch; }
-  // Where the model is, for messages: ", after h.0.ln_1.weight was used".
+  // The model's position, for messages: ", after h.0.ln_1.weight was used".
   std::string place() const {
     return last_used_ == nullptr ? std::string() : str(", after ", last_used_->name(), " was used");
   }
-  // What came since the last call.
+  // The events since the last call.
   Phase take() {
     Phase phase{{.event = {.kind = EventKind::begin}}};
     std::move(places_.begin(), places_.end(), std::back_inserter(phase));
@@ -61,7 +61,7 @@ class RecordingSource : public parallel::MetaSource {
   void add(EventKind kind, const autograd::Parameter& parameter) {
     places_.push_back({.event = {kind, parameter.index(), micro_batch_}, .work = work()});
   }
-  // Since the last call.
+  // The work since the last call.
   RecordedWork work() {
     RecordedWork done{.activation_bytes =
                           context_.allocator().report().at(Tier::device, Label::activations).live};
@@ -84,7 +84,7 @@ class RecordingSource : public parallel::MetaSource {
   size_t logged_ = 0;        // entries that were counted
 };
 
-// Of a micro-batch: the passes over the last part come first.
+// The backward phases of a micro-batch; the passes over the last part come first.
 std::vector<const Phase*> backward_phases(const Record& record) {
   std::vector<const Phase*> phases;
   for (auto body = record.bodies.rbegin(); body != record.bodies.rend(); ++body) {

@@ -1,8 +1,8 @@
-// zero/program/record.h: what a model does in a step, recorded before the first one.
+// zero/program/record.h: the acts of a model in a step, recorded before the first step.
 //
 // When an engine is made, it runs the model once, forward and backward, on a meta device. It writes
 // down every use and release of a parameter, and every finished gradient. The record does not
-// change. Passes make the step program of it.
+// change. Rewrites make the step program from it.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct Record {
   std::vector<int> reduce_order;
   // All groups: those that a forward pass uses, by their first use, then the rest.
   std::vector<int> use_order{};
-  // By group: the pass in which its gradients are made.
+  // By group: the backward pass that makes the group's gradients.
   ByGroup<BackwardTurn> turns{};
   bool recomputes = false;  // a forward pass of training recomputes some of its activations
 };
@@ -37,10 +37,10 @@ struct Record {
 // device, so the batch has no values.
 using ExampleBatch = std::function<nn::Batch()>;
 
-// Runs `model` with `example` on a meta device. `together`: so many batches side by side
+// Runs `model` with `example` on a meta device. `together`: the number of batches side by side
 // (parallel/vertical_passes.h). `cut`: only the stages of this rank of a pipeline. `splits`:
 // gradients of weights are made apart. Afterwards the model's parameters have their sources back.
-// Throws InvalidArgument with what the model complains of, and behind which parameter.
+// Throws InvalidArgument with the model's own message, and the last parameter that was used.
 Record record_step(nn::Model& model, const ShardGroups& groups, const ExampleBatch& example,
                    int64_t together = 1, parallel::PipelineCut* cut = nullptr, bool splits = false);
 

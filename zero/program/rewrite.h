@@ -44,30 +44,32 @@ const char* to_string(ProgramOps ops);
 
 struct Rewrite {
   std::string name;
-  std::set<ProgramOps> needs{};  // what earlier rewrites must have given
+  std::set<ProgramOps> needs{};  // ops that earlier rewrites must have added
   std::set<ProgramOps> gives{};
   std::function<void(Program&, const RewriteInputs&)> apply;
 };
 
 // An op that a rewrite added or removed. A moved op is removed once and added once.
 struct OpChange {
-  size_t phase = 0;     // of Program::phases()
-  size_t place = 0;     // of the phase
+  size_t phase = 0;     // index in Program::phases()
+  size_t place = 0;     // index in the phase
   bool behind = false;  // the event of the place; otherwise ahead of it
   Op op;
   bool added = false;  // otherwise taken away
 };
 
-// What a rewrite did, for people.
+// A rewrite's changes to the program, for people.
 struct RewriteEffect {
   std::string name;
   std::vector<OpChange> changes;
-  int64_t gathered_before = 0;  // elements of gathered arenas at most, but for resident ones
+  // Most elements of gathered arenas before the rewrite, without resident ones.
+  int64_t gathered_before = 0;
   int64_t gathered_after = 0;
 };
 
-// Runs the rewrites in their order. `given`: what earlier rewrites gave; what these give is added.
-// Throws InvalidArgument if a rewrite needs what no rewrite before it gives.
+// Runs the rewrites in their order. `given`: the kinds of ops that earlier rewrites gave; the kinds
+// that these rewrites give are added. Throws InvalidArgument if a rewrite needs a kind that no
+// rewrite before it gives.
 std::vector<RewriteEffect> run_rewrites(Program& program, const std::vector<Rewrite>& rewrites,
                                         const RewriteInputs& inputs, std::set<ProgramOps>& given);
 

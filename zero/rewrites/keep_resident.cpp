@@ -9,7 +9,8 @@
 namespace zinc::zero {
 namespace {
 
-// From the place behind which a group is given back to the one ahead of which it is gathered again.
+// A gap in which a group is not gathered: from the place behind which it is given back to the place
+// ahead of which it is gathered again.
 struct Gap {
   int group = 0;
   size_t begin = 0, end = 0;

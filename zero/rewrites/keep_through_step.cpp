@@ -10,8 +10,8 @@
 namespace zinc::zero {
 namespace {
 
-// By group: gathers of the passes of one micro-batch. Two with no other group's use between them
-// are one: keep_resident() removes the second.
+// Counts the gathers of each group in the passes of one micro-batch. Two gathers with no other
+// group's use between them count as one: keep_resident() removes the second.
 ByGroup<int64_t> count_gathers(const std::vector<Place*>& timeline, size_t num_groups) {
   ByGroup<int64_t> gathers(num_groups, 0);
   int last = -1;

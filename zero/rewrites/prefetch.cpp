@@ -47,7 +47,7 @@ class Mover {
     int64_t numel = 0;
   };
 
-  // The gather that is due ahead of the place `use`.
+  // Moves up the gather that is due ahead of the place `use`.
   void move_up(const Op& op, size_t use) {
     if (inputs_.policy.prefetch_numel == 0) return;
     const int64_t numel = inputs_.groups[op.group].gathered_numel();
@@ -71,7 +71,7 @@ class Mover {
       moved_.push_back({at, use, numel});
       return;
     }
-    // Those behind it do not overtake it.
+    // Later gathers do not overtake this one.
     last_issue_ = std::max(last_issue_, use);
   }
 

@@ -8,11 +8,12 @@ namespace zinc::zero {
 namespace {
 
 void read(const std::vector<Place*>& timeline, const RewriteInputs& inputs) {
-  ByGroup<size_t> given_back(inputs.groups.size(), 0);  // behind which place
+  // By group: the place behind which it is given back.
+  ByGroup<size_t> given_back(inputs.groups.size(), 0);
   size_t last = 0;
   const auto read_for = [&](const Op& gather) {
     size_t place = std::max(last, given_back[gather.group]);
-    // What goes wrong with a disk cannot be told at a release: at what follows, then.
+    // A release cannot report a disk failure, so the read is issued at the next event.
     while (timeline[place]->event.kind == EventKind::release) ++place;
     last = place;
     const Op op{OpKind::read, gather.group};
@@ -39,7 +40,8 @@ Rewrite read_parameters() {
           .needs = {ProgramOps::gathers},
           .apply = [](Program& program, const RewriteInputs& inputs) {
             for (const auto& timeline : program.timelines()) read(timeline, inputs);
-            // The disk need not rest until the next forward pass, where new values are there then.
+            // Unless the update runs beside the next forward pass, the new values are there when
+            // the step ends: the first reads of the next step may start then.
             if (inputs.policy.update == UpdateTime::beside_forward) return;
             const auto first =
                 std::ranges::find_if(program.bodies, [](const auto& of) { return of.first.first; });

@@ -7,7 +7,7 @@
 namespace zinc::zero {
 namespace {
 
-// Which gradients of a backward phase are finished, and whose turn it is.
+// The finished gradients of a backward phase, and the group that is reduced next.
 class Turns {
  public:
   Turns(const RewriteInputs& inputs, const BackwardTurn& turn, int64_t together)
@@ -21,7 +21,7 @@ class Turns {
   void finish(const StepEvent& event) {
     --missing_[event.parameter.group][static_cast<size_t>(event.micro_batch)];
   }
-  // Appends what may go out now; with `all`, the rest.
+  // Appends the reduces that may go out now; with `all`, the rest.
   void go_out(bool all, std::vector<Op>& ops) {
     for (; next_group_ < order_.size(); ++next_group_, next_micro_batch_ = 0) {
       const std::vector<int>& missing = missing_[order_[next_group_]];

@@ -1,6 +1,6 @@
 // zero/rewrites/rewrites.h: the engine's own rewrites of the step program, one file each.
 //
-//   rewrite                | adds or moves                                     | needs
+//   rewrite             | adds or moves                                     | needs
 //   reduce_gradients    | reduces, where a group's gradients are finished   |
 //   update_weights      | norm, decide, and the update of all groups,       |
 //                       | in the step                                       |
@@ -25,9 +25,9 @@
 
 namespace zinc::zero {
 
-// Collectives of gradients follow the order of the record. A group goes out behind the event that
-// finishes its last gradient; groups of which a parameter took no part go out at the end of
-// backward. With reduces_after_backward all do.
+// Adds reduces, in the order of the record. The reduce of a group follows the event that finishes
+// the group's last gradient; a group with a parameter that took no part is reduced at the end of
+// backward. With reduces_after_backward all groups are.
 Rewrite reduce_gradients();
 
 // The step: norm and decide, then update, publish and join of all groups.
@@ -38,18 +38,18 @@ Rewrite update_weights();
 Rewrite update_early();
 
 // For UpdateTime::beside_forward: Note [Updates beside the next forward pass]. The new weights of a
-// group are published no later than its first use in the first micro-batch of a step, with those of
-// as many groups behind it as groups_ahead says; the first of them right after the step. A group is
-// updated ahead of its publish, or with updates_in_order all are in the step.
+// group, and of the next groups_ahead groups, are published before the group's first use in the
+// first micro-batch of a step; the first ones right after the step. A group is updated ahead of its
+// publish, or with updates_in_order all groups are updated in the step.
 Rewrite update_late();
 
-// The plainest program of sharded parameters: nothing is gathered while nobody uses it.
+// The plainest program of sharded parameters: a group is gathered only while it is used.
 Rewrite gather_and_release();
 
 // Makes groups resident: gathered at their first use in the first micro-batch of a step, given back
-// behind their last use in the last one. Those whose gathers take most time per byte of the arena
-// come first, as many as resident_bytes hold. The time of a gather is taken to be that of its bytes
-// and a fixed part, that of kGatherOverhead bytes: so no rewrite depends on a machine's speeds.
+// behind their last use in the last one. Groups whose gathers take most time per byte of the arena
+// come first, as many as fit into resident_bytes. The assumed time of a gather is that of its bytes
+// plus kGatherOverhead, so no rewrite depends on a machine's speeds.
 Rewrite keep_through_step();
 inline constexpr int64_t kGatherOverhead = int64_t{1} << 19;  // bytes
 
@@ -59,14 +59,15 @@ inline constexpr int64_t kGatherOverhead = int64_t{1} << 19;  // bytes
 // one.
 Rewrite keep_resident();
 
-// Moves each gather up behind the earliest use at which no more than prefetch_numel elements would
-// be on their way, or this group alone, no more than max_live_numel be gathered from there to the
-// use, and its update be published; the order of gathers stays. (DeepSpeed:
-// stage3_prefetch_bucket_size.)
+// Moves each gather up behind the earliest use for which three conditions hold: at most
+// prefetch_numel elements are then on their way, or this group alone; at most max_live_numel are
+// gathered from there to the use; and the group's update is published. The order of gathers stays.
+// (DeepSpeed: stage3_prefetch_bucket_size.)
 Rewrite prefetch();
 
-// Lets the disk read a group's shards as soon as those of the gathers before it were asked for and
-// the group's last copy is given back. What is started when follows from the buffers there are.
+// Lets the disk read a group's shards as soon as the shards of all earlier gathers were asked for
+// and the group's last gathered copy is given back. The number of buffers decides when each read
+// starts.
 Rewrite read_parameters();
 
 // The order of one rank of a pipeline: parallel::pipeline_orders().

@@ -41,7 +41,7 @@ std::vector<Rewrite> own_rewrites(const StepPolicy& policy,
   return rewrites;
 }
 
-// The rewrite, and the proof of what it leaves.
+// The rewrite, followed by the check of its result.
 Rewrite proven(const Rewrite& rewrite, const Program& recorded) {
   require(rewrite.apply != nullptr, "rewrite '", rewrite.name, "' has no rewrite");
   Rewrite checked = rewrite;

@@ -17,10 +17,10 @@ struct StepProgram {
   StepPolicy policy;
   Program program;
   std::vector<RewriteEffect> effects;  // of the rewrites, in their order
-  uint64_t hash = 0;                   // of the layout and of all ops: equal on all ranks
+  uint64_t hash = 0;                   // of the layout and all ops: equal on all ranks
 };
 
-// What a client adds to the rewrites of the policy.
+// A client's changes to the list of rewrites.
 struct ClientRewrites {
   std::vector<Rewrite> rewrites;     // run after the engine's own
   std::vector<std::string> without;  // names of rewrites of the engine that do not run

@@ -6,7 +6,7 @@
 namespace zinc::zero {
 namespace {
 
-// By group: the last place that needs the weights and gradients of the group as they are.
+// Finds for each group the last place that needs its weights and gradients unchanged.
 ByGroup<size_t> last_needs(const Phase& backward, size_t num_groups) {
   ByGroup<size_t> last(num_groups, 0);
   for (size_t at = 0; at < backward.size(); ++at) {

@@ -21,7 +21,7 @@ class Progress {
 
   void update_all(std::vector<Op>& ops) { update_until(order_.size(), ops); }
   void after_step(std::vector<Op>& ops) { publish_until(ahead_, ops); }
-  // A use of the group comes.
+  // Appends the ops that must come before a use of the group.
   void before_use(int group, std::vector<Op>& ops) {
     const size_t place = places_[group];
     join_until(place + 1, ops);
@@ -50,7 +50,7 @@ class Progress {
 
   const std::vector<int>& order_;
   const std::set<int> trained_;
-  ByGroup<size_t> places_;  // of groups, in order_
+  ByGroup<size_t> places_;  // index of a group in order_
   const size_t ahead_;
   size_t updated_ = 0, published_ = 0, joined_ = 0;
 };

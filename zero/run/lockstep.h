@@ -3,7 +3,7 @@
 //
 // Where parameters are sharded, the first use of a group is a collective. In a step the program
 // keeps the ranks together. A dynamic model and a prediction have no program: a rank that skips a
-// group would leave the others waiting, or pair its next gather with theirs.
+// group would leave the others waiting, or pair its next gather with another group's.
 #pragma once
 
 #include <memory>

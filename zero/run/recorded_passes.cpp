@@ -57,7 +57,7 @@ Tensor RecordedPasses::run(const nn::Batch& batch, const MicroBatchKind& kind, d
   if (found == graphs_.end()) {
     found = graphs_.emplace(kind, record(passes)).first;
   } else if (context_.device().meta) {
-    record(passes);  // what it takes is the same; a plan's log wants to see it
+    record(passes);  // takes the same memory; a plan's log has to see the passes
   } else {
     gradients_.resume(found->second.progress);
   }

@@ -1,10 +1,10 @@
 // zero/run/recorded_passes.h: forward and backward of a micro-batch as a CUDA graph.
 //
 // Note [Recorded passes]
-// The first step runs as ever: libraries load what they need, and sums of gradients find their
-// place. Then the passes of a micro-batch are recorded once per kind. For every later micro-batch
-// of the kind they are launched as one graph, and the model's code does not run. So whatever a
-// kernel takes by value must be the same at every launch:
+// The first step runs without a graph: libraries load what they need, and sums of gradients get
+// their memory. Then the passes of a micro-batch are recorded once per kind. For every later
+// micro-batch of the kind they are launched as one graph, and the model's code does not run. So
+// every argument that a kernel takes by value must be the same at every launch:
 //   batches    are copied to a place of their own first. Their shapes must not change
 //   addresses  weights and sums stay where they are. The memory of all else is kept for the graph
 //              (core/kept_memory.h); all kinds share it
@@ -69,7 +69,7 @@ class RecordedPasses {
     GradientProgress progress;
   };
 
-  // Runs or records the passes; what they take and give back is kept.
+  // Runs or records the passes; memory that they take and give back is kept.
   Recorded record(const Passes& passes);
   Tensor run_first(const nn::Batch& batch, const Passes& passes);
   void require_same_draws() const;

@@ -11,7 +11,7 @@ namespace {
 constexpr const char* kBackward = "backward";
 constexpr const char* kWeights = "weight gradient";
 
-// In a backward pass: ops that need sums of gradients.
+// Whether an op of a backward pass needs sums of gradients.
 bool needs_sums(const Op& op) { return op.kind == OpKind::reduce || op.kind == OpKind::update; }
 
 }  // namespace
@@ -44,7 +44,8 @@ void Runner::begin_evaluation(Follows follows) {
 void Runner::begin_forward(const MicroBatchKind& kind) {
   require_open();
   MicroBatchKind of = kind;
-  // Also where the pass before was given up.
+  // While an update is pending this counts as the first pass, also if the passes before it were
+  // given up.
   if (parts_.update.is_pending()) of.first = true;
   begin(parts_.program.bodies.at(of).forward, "forward");
 }
@@ -135,7 +136,7 @@ autograd::ParameterGuard Runner::acquire(autograd::Parameter& parameter) {
   }
   arrive(EventKind::use, index);
   parts_.update.advance();
-  parts_.weights.gather_for_use(index.group);  // where the program did not
+  parts_.weights.gather_for_use(index.group);  // where the program did not gather it
   leave();
   return {*this, parameter, parts_.weights.pin(index)};
 }

@@ -31,7 +31,7 @@ namespace zinc::zero {
 
 class Runner final : public autograd::ParameterSource {
  public:
-  // What a program works on; all of it outlives the runner.
+  // The objects that a program works on; all of them outlive the runner.
   struct Parts {
     const ShardGroups& groups;
     const Program& program;
@@ -60,8 +60,9 @@ class Runner final : public autograd::ParameterSource {
     Runner& runner_;
   };
 
-  // What a pass without a backward pass keeps to: the program of an evaluation, or nothing that is
-  // known in advance; groups are gathered for their use then, and given back when another is used.
+  // The order of a pass without a backward pass. program: that of the evaluation's program. uses:
+  // not known in advance; a group is gathered when it is used, and given back when another one is
+  // used.
   enum class Follows : uint8_t { program, uses };
 
   // A pass begins. An evaluation ends the update that is under way first.
@@ -73,8 +74,8 @@ class Runner final : public autograd::ParameterSource {
   // After the pass: parameters without a gradient count as zero, and the reductions that were not
   // issued before are. Also where the pass was launched as a graph, without its begin.
   void end_backward(const MicroBatchKind& kind, bool of_weights = false);
-  // After the last backward pass of a step: norm, decision and what the program has of the update
-  // in the step. Gives the step's result. Collective. Throws NumericsError.
+  // After the last backward pass of a step: runs norm, decision and the part of the update that the
+  // program puts into the step. Gives the step's result. Collective. Throws NumericsError.
   StepResult run_step();
 
   // The model has its values back: see Engine::release_to_model().
@@ -109,9 +110,9 @@ class Runner final : public autograd::ParameterSource {
   [[noreturn]] void leave_record(const StepEvent& event) const;
   void run(const std::vector<Op>& ops, bool ahead_of_use);
   void run(const Op& op, bool ahead_of_use);
-  // Those that a backward pass has behind its end: reductions and updates.
+  // Runs the ops behind the end of a backward pass: reductions and updates.
   void run_late(const std::vector<Op>& ops);
-  // Without a program: what is complete and has its turn.
+  // Without a program: reduces the groups that are complete and next in order.
   void reduce_in_turn();
 
   const Parts parts_;

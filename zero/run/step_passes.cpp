@@ -13,8 +13,8 @@ namespace {
 
 constexpr const char* kStep = "step";
 
-// What holds while the forward pass of a training step runs, whichever way it runs. `inputs`: where
-// inputs of recomputed blocks are saved; null: where they are.
+// The modes of a training step's forward pass, in whichever way it runs. `inputs`: the store for
+// inputs of recomputed blocks; null: the inputs stay where they are.
 class TrainingForward {
  public:
   TrainingForward(const EngineConfig& config, autograd::SavedTensorStore* inputs)
@@ -216,7 +216,7 @@ StepResult StepPasses::step() {
   return result;
 }
 
-// Without the mark in the trace.
+// Makes the step, without its mark in the trace.
 StepResult StepPasses::step_now() {
   const TracePhase phase(context_.trace(), "step");
   require(!no_sync_, "engine.step: not while a NoSync lives; end it before the last backward()");
@@ -266,7 +266,7 @@ void StepPasses::run_recorded(const nn::Batch& batch) {
   try {
     sum = named([&] { return recorded_->run(batch, kind, step_.seed(batch.num_targets), passes); });
   } catch (...) {
-    // What was to be gathered by a recording that failed has never been.
+    // The gathers of a recording that failed have never run.
     stores_.weights->end_passes();
     throw;
   }

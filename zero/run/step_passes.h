@@ -42,27 +42,27 @@ class StepPasses {
   };
   explicit StepPasses(const Parts& parts);
 
-  // As the calls of Engine: forward(), backward(), run_passes(), step(). step(): without its
+  // See the calls of Engine: forward(), backward(), run_passes(), step(). step() does not run
   // `after_step`.
   BatchLoss forward(const nn::Batch& batch);
   void backward(const BatchLoss& loss);
   void run(std::span<const nn::Batch> batches);
   StepResult step();
-  // The loss of this rank's part of a batch; undefined but on the last rank of a pipeline. In a
-  // pass of its own, as below.
+  // The loss of this rank's part of a batch; in a pipeline, undefined except on the last rank. It
+  // is a pass of its own, by evaluate().
   Tensor loss_of(const nn::Batch& batch);
   // Runs `compute` as a pass without a backward pass. `activity`: a string literal.
   void evaluate(const char* activity, Runner::Follows follows,
                 const std::function<void()>& compute);
 
-  // While it lasts, backward passes are not counted: Engine::NoSync.
+  // From here to end_no_sync() backward passes are not counted: Engine::NoSync.
   void begin_no_sync();
   void end_no_sync() noexcept { no_sync_ = false; }
   bool is_between_steps() const { return backwards_ == 0; }
   // True between the last backward pass of a step and the step.
   bool has_all_gradients() const { return !stepped_ && micro_steps_ == config_.batch.accumulation; }
 
-  // What the engine is at, for messages. `micro_batch`: from 1; 0: of none.
+  // Sets the engine's current activity, for messages. `micro_batch`: from 1; 0: none.
   void enter(const char* activity, int64_t micro_batch = 0) {
     activity_ = activity;
     entered_ = micro_batch;
@@ -72,15 +72,16 @@ class StepPasses {
   offload::SwapTraffic traffic() const { return saved_inputs_.traffic(); }
 
  private:
-  // Checks a batch that goes forward, and gives the key of its random numbers: one of its own for
-  // each rank that has a part of its tokens.
+  // Checks a batch that goes forward, and returns the key of its random numbers. Ranks that have
+  // parts of its tokens get different keys.
   uint64_t take_in(const nn::Batch& batch);
   std::vector<parallel::SideBySide> take_in(std::span<const nn::Batch> batches);
-  // What the model complains of says in which pass, and behind which parameter.
+  // Runs `compute`; an error of the model gets the pass and the last parameter added to its
+  // message.
   template <class Compute>
   auto named(const Compute& compute) -> decltype(compute());
-  // A pass that is part of the program, with what holds in it, and its time. `of_weights`: it makes
-  // the gradients that a backward pass has left for later.
+  // Run `work` as a pass of the step program, with the settings of training, and measure its time.
+  // `of_weights`: the pass makes the gradients that a backward pass has left for later.
   template <class Work>
   void forward_pass(const MicroBatchKind& kind, const Work& work);
   template <class Work>
@@ -88,7 +89,7 @@ class StepPasses {
   void require_room(const char* call) const;
   void require_none_done() const;
   StepResult step_now();
-  // Of this step, as far as is known.
+  // Backward passes of this step, as far as is known.
   int64_t num_backwards() const { return backwards_ + config_.batch.accumulation - micro_steps_; }
 
   void run_recorded(const nn::Batch& batch);  // Note [Recorded passes]

@@ -154,7 +154,7 @@ void SwappedShards::write(const ShardGroup& group, Range range, int index,
 
 void SwappedShards::settle() {
   flush();
-  // Never written: padding, and all states at the start. Their values are zero.
+  // Tiles that were never written hold zeros: padding, and all states at the start.
   for (size_t i = 0; i < tiles_.size(); ++i) {
     if (written_[i]) continue;
     load(i);

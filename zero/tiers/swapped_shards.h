@@ -2,8 +2,7 @@
 //
 // Shards are cut into tiles. A tile has one or more planes, one after the other. Optimizer tiles:
 // the master weights, then each optimizer state, which may be narrower. Parameter and gradient
-// tiles: one plane. So a tile
-// moves with one read or one write. Tiles are read and written whole.
+// tiles: one plane. So a tile moves with one read or one write. Tiles are read and written whole.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +22,7 @@
 
 namespace zinc::zero {
 
-// Where `offload` has its swap space, and how the configuration's disks are used.
+// The swap space's folder, from `offload`, and the use of disks, from the configuration.
 offload::SwapSettings swap_settings(const EngineConfig& config, const OffloadConfig& offload,
                                     offload::SwapClock* clock);
 
@@ -36,7 +35,7 @@ inline constexpr int kFirstStatePlane = 1;
 struct Tile {
   int group = 0;
   SegmentKind segment = SegmentKind::trained;
-  Range range;  // of the group's arena
+  Range range;  // in the group's arena
   Encoding encoding{};
 };
 
@@ -55,9 +54,8 @@ std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communica
 class SwappedShards {
  public:
   // Takes the swap space. Values are zero until they are written. `states`: the planes behind the
-  // first. `label`: under which the bytes
-  // count on the tier nvme; Label::gradients also changes the names in the trace. `groups` must
-  // outlive this. Throws IoError.
+  // first. `label`: the label under which the bytes count on the tier nvme; Label::gradients also
+  // changes the names in the trace. `groups` must outlive this. Throws IoError.
   SwappedShards(const ShardGroups& groups, std::vector<Tile> tiles, const optim::States& states,
                 Label label, Context& context, const offload::SwapSettings& settings);
 
@@ -89,7 +87,8 @@ class SwappedShards {
   offload::SwapSpace::Transfer start_read(size_t tile, const Block& memory);
   offload::SwapSpace::Transfer start_write(size_t tile, const Block& memory);
 
-  // Where a settled tile lies until it is written again, and a read of it on any thread.
+  // stored(): the place of a settled tile, valid until the tile is written again. read_beside():
+  // reads from there, on any thread.
   offload::SwapSpace::Stored stored(size_t tile) const { return extents_->stored(tile); }
   void read_beside(const offload::SwapSpace::Stored& stored, const Block& memory) const {
     extents_->read_beside(stored, memory);

@@ -89,14 +89,14 @@ class DeviceVerdict {
   const bool by_token_, check_overflow_, stop_at_nonfinite_loss_;
   const double clipping_, wire_divisor_;
   const kernels::LossScaleRules rules_;
-  kernels::LossScaleState scale_;  // as the host last knew it
+  kernels::LossScaleState scale_;  // the last one that the host knew
   std::vector<MicroBatch> batches_;
   int64_t num_placed_ = -1;  // micro-batches that the blocks have room for
   int64_t num_leaves_ = 0, num_merges_ = 0, num_parameters_ = 0;
   Block tree_;      // [leaves + 2 merges + 2 (parameters + 1)] i64
   Block leaves_;    // [leaves] f64
   Block state_;     // the loss scale on the device
-  Block own_;       // what this rank sends: headers and sums
+  Block own_;       // data that this rank sends: headers and sums
   Block gathered_;  // null in a world of one
   Block out_;       // verdict and all headers
   Block host_;      // the same in host memory

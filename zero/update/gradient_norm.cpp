@@ -135,7 +135,7 @@ void GradientNorm::queue_sums(size_t i, const ConstView& gradient, const Rooms& 
   std::vector<kernels::ChunkSubtree> trees;
   for_each_piece(
       groups_[owned.group], owned, [&](ParameterIndex, const Placement& placement, Range chunks) {
-        // Of the parameter's first chunk, which another rank may have.
+        // Index of the parameter's first chunk, which another rank may have.
         const int64_t origin = (placement.offset - owned.range.begin) / kNormChunk;
         for (const auto& [first, width] : kernels::chunk_subtrees(chunks.begin, chunks.end)) {
           trees.push_back({origin + first, width});

@@ -63,11 +63,11 @@ class GradientNorm {
     size_t place = 0;
   };
 
-  // owned[r]: what rank r measures, both ends multiples of kNormChunk. Together they hold every
-  // trained element once. One entry: every rank holds everything, and nothing is exchanged.
-  // `groups`, `communicator` and `context` must outlive this. `peers`: ranks that have other parts
-  // of the model. The sums of slices are added in order of rank; parameters that are not sliced
-  // count once.
+  // owned[r]: the slices that rank r measures, both ends multiples of kNormChunk. Together the
+  // slices hold every trained element once. One entry: every rank has all elements, and nothing is
+  // exchanged. `groups`, `communicator` and `context` must outlive this. `peers`: ranks that have
+  // other parts of the model. The sums of slices are added in order of rank; parameters that are
+  // not sliced count once.
   GradientNorm(const ShardGroups& groups, std::vector<std::vector<OwnedRange>> owned,
                comm::Communicator& communicator, Context& context, NormPeers peers = {});
   ~GradientNorm();
@@ -80,10 +80,10 @@ class GradientNorm {
   // ranks, or ranks share layers. On a meta device: sum of squares 1, finite.
   NormResult measure(const std::vector<ConstView>& gradients);
 
-  // The same piece by piece, for values that do not stay on the device. expect_pieces(): once,
-  // ahead; takes device memory for the sums. take(): once per owned range; `gradient` is on the
-  // device, as work on `stream`, the reduce stream, leaves it. measure_taken(): the result, as of
-  // measure().
+  // The same piece by piece, for values that do not stay on the device. Call expect_pieces() once
+  // before; it takes device memory for the sums. Call take() once per owned range, with `gradient`
+  // on the device, written by work on `stream`, the reduce stream. measure_taken() gives the
+  // result, like measure().
   void expect_pieces();
   void take(const OwnedRange& slice, const ConstView& gradient, StreamRef stream);
   NormResult measure_taken();

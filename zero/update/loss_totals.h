@@ -19,8 +19,8 @@ using parallel::BatchLoss;
 struct StepLoss {
   double mean = 0.0;  // natural logarithm; NaN without targets
   int64_t num_targets = 0;
-  // The first micro-batch, in the order of the sum, with a loss that is NaN or infinite; -1: none.
-  // The rank that has it.
+  // The first micro-batch, in the order of the sum, with a loss that is NaN or infinite, and the
+  // rank that has it; -1: there is none.
   int64_t nonfinite_batch = -1;
   int nonfinite_rank = 0;
 };

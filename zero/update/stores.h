@@ -1,5 +1,4 @@
-// zero/update/stores.h: what an engine has of a model, by group: its weights, gradients and states,
-// and their update.
+// zero/update/stores.h: an engine's weights, gradients and states, by group, and their update.
 #pragma once
 
 #include <memory>
@@ -22,11 +21,12 @@ struct Stores {
   std::unique_ptr<SwappedGradients> swapped_gradients;  // null: they are not in swap space
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<GradientStore> gradients;
-  // What each rank updates; one entry where every rank updates everything. See GradientNorm.
+  // By rank: the slices that the rank updates; one entry where every rank updates everything. See
+  // GradientNorm.
   std::vector<std::vector<OwnedRange>> owned;
   std::unique_ptr<WeightUpdate> update;
 
-  // Since construction began, of states, gradients and parameters together.
+  // Transfers of states, gradients and parameters since construction began.
   offload::SwapTraffic swap_traffic() const {
     offload::SwapTraffic all = weights->swap_traffic();
     if (swapped) all = all + swapped->traffic();

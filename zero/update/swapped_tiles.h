@@ -32,8 +32,8 @@ struct SwappedTilesOptions {
   bool write_behind = false;  // a tile is written while the next one is read and updated
 };
 
-// Called from the issuing thread only. All calls throw IoError. After one, weights and states must
-// not be used. What `options` refers to, and the other arguments, must outlive this.
+// Called from the issuing thread only. All calls throw IoError; after that, weights and states must
+// not be used. The objects in `options`, and the other arguments, must outlive this.
 class SwappedTiles {
  public:
   // Updates the weights and states of a tile, in host memory, on host_stream(). Returns the event
@@ -68,7 +68,7 @@ class SwappedTiles {
 
   std::vector<size_t> tiles_in(const std::vector<int>& order) const;
   StreamRef host() const;
-  // By place in the queue.
+  // The buffer of the tile at this place in the queue.
   Buffer& buffer_of(size_t place) { return buffers_[place % buffers_.size()]; }
   const Tile& tile_at(size_t place) const { return options_.states->tiles()[queue_[place]]; }
   bool is_ready(int group) const;

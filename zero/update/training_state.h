@@ -32,7 +32,7 @@ struct TrainingState {
 // The kind of the values that the optimizer works on. The kind of a state is the state's name.
 inline constexpr std::string_view kWeightsKind = "weights";
 
-// What an engine takes over from a source.
+// The parts of a source that an engine takes over.
 struct ImportOptions {
   bool optimizer_states = true;
   bool counters = true;  // steps, loss scale, schedule

@@ -37,7 +37,7 @@ class UpdateGate {
               state->changed.notify_all();
             }};
   }
-  // Waits until nobody holds a part of the range. Called before the range changes. A wait that
+  // Waits until no reader holds a part of the range. Called before the range changes. A wait that
   // blocks is recorded as a stall on the host's lane; `trace` may be null.
   void wait(int group, Range range, TraceRecorder* trace) const {
     wait_until(trace, [&](const Held& held) {

@@ -40,9 +40,9 @@ class UpdateRules {
 
   // Elements that are updated alike.
   struct RuledRange {
-    Range range;  // of a shard group's arena
+    Range range;  // in a shard group's arena
     const optim::HyperParameters& hyper;
-    ConstView scalars;  // of bring_scalars(); else absent
+    ConstView scalars;  // the scalars of bring_scalars(); absent without them
     // optim::Update::site, first_element and places
     uint64_t site = 0;
     int64_t first_element = 0;
@@ -60,16 +60,16 @@ class UpdateRules {
 
  private:
   struct Piece {
-    Range range;  // of the arena, padding included
+    Range range;  // in the arena, padding included
     size_t group = 0;
-    // Of the first parameter.
+    // `site` and `places` of the first parameter.
     uint64_t site = 0;
     kernels::ElementPlaces places{};
   };
 
   std::vector<optim::ParameterGroup> groups_;
   std::vector<double> lr_scales_;              // by group
-  std::vector<optim::HyperParameters> hyper_;  // by group, of the next step
+  std::vector<optim::HyperParameters> hyper_;  // by group, for the next step
   ByGroup<std::vector<Piece>> pieces_;         // by shard group, in order
   Tensor scalars_;                             // [groups, num_scalars] f32, or undefined
   UpdateGate gate_;

@@ -18,7 +18,7 @@ Tier tier_of_most(const std::vector<UpdatedRange>& slices) {
   return away == slices.end() ? Tier::device : away->tier;
 }
 
-// Those whose update is computed on the host, or on the device.
+// The slices whose update is computed on the host, or on the device.
 std::vector<UpdatedRange> computed(bool on_host, const std::vector<UpdatedRange>& slices,
                                    bool all_on_device) {
   std::vector<UpdatedRange> found;
@@ -34,7 +34,7 @@ AnyView part_of(const AnyView& view, int64_t begin, int64_t numel) {
   return view ? view.narrow(0, begin, numel) : view;
 }
 
-// Of an update of `range`: that of one part of it.
+// The update of one part of `range`, cut out of the update of all of it.
 optim::Update part_of(const optim::Update& whole, Range range, const UpdateRules::RuledRange& of) {
   const int64_t begin = of.range.begin - range.begin;
   optim::Update part = whole;
@@ -246,7 +246,8 @@ void WeightUpdate::finish_own() {
       end_tiles();
       weights_.settle_updates();
     }
-    // This rank needs these gradients no more. Groups before next_join_ may already have new ones.
+    // From next_join_ on, gradients are not needed any more. Groups before it may already have new
+    // ones.
     for (size_t place = next_join_; place < options_.order.size(); ++place) {
       gradients_.discard_host(options_.order[place]);
     }
@@ -314,7 +315,8 @@ std::vector<Event> WeightUpdate::finish_group(int group) {
 }
 
 void WeightUpdate::end_tiles() {
-  if (on_host()) order(context_.compute(), host_->stream());  // which has waited for the gradients
+  // The compute stream has waited for the gradients.
+  if (on_host()) order(context_.compute(), host_->stream());
   if (swapped_ != nullptr) {
     swapped_->end();
   } else {

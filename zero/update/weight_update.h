@@ -1,6 +1,5 @@
 // zero/update/weight_update.h: the update of the weights, from its begin to the new weights of the
-// last group on all ranks. When a group is updated, published and joined is what the step program
-// says.
+// last group on all ranks. The step program decides when a group is updated, published and joined.
 //
 //   within the step      begin(), update(), publish() and join() of all groups, end_step()
 //   during backward      begin() and update() in backward, the rest in the step
@@ -90,7 +89,7 @@ class UpdatedWeights {
 
 struct WeightUpdateOptions {
   std::vector<int> order;      // all groups, in the order in which a forward pass first uses them
-  optim::States states{};      // of the optimizer
+  optim::States states{};      // states of the optimizer
   int64_t tile_numel = 1;      // elements per tile; rounded up to kNormChunk
   bool on_device = false;      // the device updates states in host memory
   SwappedTilesOptions swap{};  // with states in swap space
@@ -168,7 +167,7 @@ class WeightUpdate {
   void end_tiles();
   // The slices on the device, beside others that are not.
   void update_device_part();
-  void update_group(int group);     // its other slices
+  void update_group(int group);     // the group's slices that are not on the device
   void update_slice(size_t index);  // unless it is updated already
   void update_tile(const UpdatedRange& slice, Range tile);
   void update_in_room(const UpdatedRange& slice, Range tile, const optim::Update& in_host);
@@ -181,8 +180,8 @@ class WeightUpdate {
   GradientStore& gradients_;
   Context& context_;
   const std::vector<UpdatedRange>& slices_;
-  ByGroup<size_t> places_;  // by group: its index in `order`
-  const Tier tier_;         // of slices off the device; the device, if there are none
+  ByGroup<size_t> places_;  // by group: index in `order`
+  const Tier tier_;         // tier of the slices off the device; the device, if there are none
   const int64_t tile_numel_;
   UpdatedWeights device_;
   std::optional<UpdatedWeights> host_;  // absent: the CPU updates nothing
@@ -192,10 +191,10 @@ class WeightUpdate {
   Block host_factor_block_;  // [1] f32 in pinned memory, on a GPU only
   std::unique_ptr<SwappedTiles> swapped_;
 
-  // Of the update under way.
+  // State of the update under way.
   std::optional<StepArguments> args_;
   ConstView host_factor_;
-  bool is_under_way_ = false;  // its tiles are; false with Kind::issued and skipped
+  bool is_under_way_ = false;  // its tiles are under way; false with Kind::issued and skipped
   bool is_device_part_left_ = false;
   std::vector<bool> is_updated_;               // by slice
   std::deque<int> ready_;                      // groups

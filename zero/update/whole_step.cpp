@@ -27,8 +27,9 @@ void require_progress(int64_t skipped, int64_t allowed, std::string_view culprit
                           culprit, "; lower the learning rate, or check data and weights for NaN"));
 }
 
-// The order in which squares were added, in f64, follows the slices of this rank; the norm to as
-// many bits as f32 has does not, but where it lies within 1e-15 of the middle between two of them.
+// The last bits of a sum of squares in f64 depend on this rank's slices, which decide the order of
+// the sum. Rounded to 24 bits, the norm depends on them only if it lies within 1e-15 of the middle
+// between two f32 values.
 double to_24_bits(double norm) {
   int exponent = 0;
   const double mantissa = std::frexp(norm, &exponent);

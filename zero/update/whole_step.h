@@ -33,15 +33,15 @@
 
 namespace zinc::zero {
 
-// What the device does in a step, as CUDA graphs.
+// The device's part of a step, as CUDA graphs.
 //
 // Note [Recorded step]
 // With "cuda_graph" the step is recorded, like the passes (Note [Recorded passes]), if the device
 // decides over it (Note [Verdict on the device]) and the optimizer reads its scalars on the device.
 // There are two parts, and between them the gather between ranks: the sums of squares; the verdict,
-// the update, and the result's way to the host. Norm, factor, skip and loss scale never leave the
-// device. Learning rate and bias corrections are written before each launch to where the kernels
-// read them. The first step runs as ever.
+// the update, and the copy of the result to the host. Norm, factor, skip and loss scale never leave
+// the device. Learning rate and bias corrections are written before each launch to where the
+// kernels read them. The first step runs without graphs.
 struct RecordedStep {
   GraphedWork norm, update;
 };
@@ -70,9 +70,8 @@ class WholeStep {
   // Adds a micro-batch of this rank: its summed loss, f32 scalar; undefined on a rank of a pipeline
   // that does not have the loss.
   void add(const Tensor& sum, int64_t num_targets);
-  // Call before the last backward passes of a step, if the update may begin during them: learning
-  // rate and weights are out of the client's reach then. `coming`: this rank's losses of those
-  // passes.
+  // Call before the last backward passes of a step, if the update may begin during them: the client
+  // cannot change learning rate and weights then. `coming`: this rank's losses of these passes.
   void expect(std::vector<BatchLoss> coming) {
     if (parts_.during_backward) coming_ = std::move(coming);
   }
@@ -91,7 +90,7 @@ class WholeStep {
   bool decide();
   StepResult end();
 
-  // What the step is at, for messages: "optimizer step".
+  // The step's current activity, for messages: "optimizer step".
   const char* moment() const { return moment_; }
   int64_t steps() const { return steps_; }      // skipped ones included
   int64_t applied() const { return applied_; }  // updates
@@ -111,7 +110,7 @@ class WholeStep {
   // True if a loss of any rank, with those of `coming`, is not finite, and the configuration does
   // not allow that: the step will throw. Collective, and waits, unless such losses are allowed.
   bool must_wait(std::span<const BatchLoss> coming) const;
-  // Of this rank's slices, in their order: sums that are within reach after the last reduction.
+  // The sums of this rank's slices, in order, that can be read after the last reduction.
   std::vector<ConstView> kept_gradients() const;
   void measure();
   void queue_norm();
@@ -133,14 +132,14 @@ class WholeStep {
   GradientNorm norm_;
   std::unique_ptr<DeviceVerdict> verdict_;  // null: the host decides
   LossTotals totals_;
-  std::optional<StepLoss> loss_;  // of this step, once it is known to the host
+  std::optional<StepLoss> loss_;  // of this step, once the host knows it
   bool sums_ended_ = false;
   int64_t steps_ = 0;
   int64_t applied_ = 0;
   int64_t consecutive_skips_ = 0;
   std::vector<BatchLoss> coming_;  // see expect()
   bool updating_ = false;
-  // From norm() to end(), where the host decides.
+  // The figures of the step between norm() and end(), where the host decides.
   struct Measured {
     StepResult result;
     double summed_norm = 0.0, divisor = 1.0;

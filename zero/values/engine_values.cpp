@@ -74,7 +74,7 @@ void check_edited(const std::vector<std::string>& names, const EditedParameters&
   require(values.size() == names.size(), "engine.edit: names were added");
 }
 
-// Why a parameter has no values behind an engine.
+// The reasons why a parameter has no values after an engine.
 constexpr const char* kSharded =
     "their engine has ended, and on stage 3, or in a pipeline, this rank did not have them whole; "
     "call engine.release_to_model() before its end, or load weights again";
@@ -211,7 +211,7 @@ Tensor EngineValues::gradient(std::string_view name, const std::function<double(
 }
 
 bool EngineValues::hands_out(const autograd::Parameter& parameter) const {
-  // What several ranks have is handed out by the first of them.
+  // The first of several ranks that have a parameter hands it out.
   const comm::World* const tensor = parts_.world.tensor();
   const bool is_main = tensor == nullptr || tensor->is_main();
   return (parameter.slice() || is_main) &&

@@ -25,8 +25,8 @@
 
 namespace zinc::zero {
 
-// The calls of Engine of the same names say what these do. No update is under way, and unless a
-// call says otherwise the engine is between steps.
+// The calls do what Engine's calls of the same names do. No update is under way, and unless a call
+// says otherwise the engine is between steps.
 class EngineValues {
  public:
   // All must outlive this.
@@ -43,15 +43,16 @@ class EngineValues {
   };
   explicit EngineValues(const Parts& parts) : parts_(parts) {}
 
-  // By plane: weights, then the optimizer's states.
+  // Names of the planes: weights, then the optimizer's states.
   std::vector<std::string_view> kinds() const;
-  // Of the shape of the whole parameter. `state`: of the optimizer; absent: the weights. Collective
-  // where ranks share the values.
+  // In the shape of the whole parameter. `state`: one of the optimizer's; absent: the weights.
+  // Collective where ranks share the values.
   Tensor read(std::string_view name, std::optional<std::string_view> state = {});
   void write(std::string_view name, const Tensor& values);
   void edit(const std::vector<std::string>& names,
             const std::function<void(EditedParameters&)>& change, int modifier);
-  // Before the step. `divisor`: reduces the gradients, and gives what their sum is divided by.
+  // The gradient of the step's mean loss; call before the step. `divisor` reduces the gradients,
+  // and returns the number that their sum is divided by.
   Tensor gradient(std::string_view name, const std::function<double()>& divisor);
   // Pieces pass through one staging buffer of at most 4 MiB (f64 models: 8 MiB).
   void read_own(Own what, const TakeOwn& take, bool hold);
@@ -61,9 +62,9 @@ class EngineValues {
   // Gives the model its values, whole, and takes them from the engine. Collective. If it throws,
   // nothing has changed.
   void release_to_model();
-  // The engine ends: what the parameters hold is what Engine's constructor says. A parameter whose
-  // values are gone throws when it is used, with its name and the reason. An update beside the next
-  // forward pass is ended first, which is collective; not if an exception ends the engine.
+  // The engine ends: the parameters get the values that Engine's constructor promises. A parameter
+  // whose values are gone throws when it is used, with its name and the reason. An update beside
+  // the next forward pass is ended first, which is collective; not if an exception ends the engine.
   void leave() noexcept;
 
   // Mixed values would train on without a word. Throws InvalidArgument.
@@ -76,15 +77,16 @@ class EngineValues {
   bool is_here(const nn::Parameter& parameter) const {
     return parts_.cut == nullptr || parts_.cut->is_here(parameter);
   }
-  // On all ranks, before one of them waits for another.
+  // In a pipeline: throws InvalidArgument for a frozen parameter on all ranks, before one of them
+  // waits for another.
   void require_trained_in_pipeline(const nn::Parameter& parameter) const;
-  // What this rank has of it, on all ranks of a pipeline.
+  // The values of the parameter, or of this rank's slice of it, on all ranks of a pipeline.
   Tensor read_here(const nn::Parameter& parameter, std::optional<std::string_view> state);
   // The values that the rank which speaks for the parameter has, on all ranks of a pipeline.
   Tensor on_all_stages(const nn::Parameter& parameter, const Tensor& values);
-  // What every rank that shares the parameter has of it. Collective where ranks do.
+  // The whole parameter, from the parts of all ranks that share it. Collective where ranks do.
   Tensor whole_of(const nn::Parameter& parameter, const Tensor& here);
-  // Whether this rank hands out a parameter that other ranks may have too.
+  // Whether this rank is the one that hands out a parameter that other ranks may have too.
   bool hands_out(const autograd::Parameter& parameter) const;
   // Gives `own` its values, or a way to read them: from where they are, or by way of `room` and, on
   // a GPU, `in_host` (null: they stay on it).

@@ -19,7 +19,7 @@
 
 namespace zinc::zero {
 
-// What read_own() hands out.
+// The values that read_own() hands out.
 enum class Own : uint8_t { weights, weights_and_states };
 
 // Values of whole parameters, by name.
@@ -27,7 +27,7 @@ using EditedParameters = std::map<std::string, Tensor, std::less<>>;
 
 // A piece of one kind of values of a parameter.
 struct OwnPiece {
-  const std::string& name;  // of the parameter
+  const std::string& name;  // name of the parameter
   std::string_view kind;
   // If ranks share the parameter: the slice that `part` and `begin` count in. Null: the parameter
   // is whole.

@@ -28,13 +28,13 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// For which a rank that works is never late.
+// A deadline that a working rank does not miss.
 constexpr milliseconds kShort{1500};
 constexpr milliseconds kLong{60'000};
 
 void sleep_for(milliseconds time) { std::this_thread::sleep_for(time); }
 
-// What the ranks of a job have come to, for each other: files in a folder.
+// Files in a folder in which the ranks of a job tell each other how far they are.
 class Lines {
  public:
   explicit Lines(std::string folder) : folder_(std::move(folder)) {}

@@ -35,7 +35,7 @@ struct Outcome {
 
 Outcome run_job(const std::string& trouble, const std::string& way) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
-  // As root, Open MPI wants to be told that it is meant.
+  // Open MPI runs as root only if it is told so.
   std::string environment = "env ";
   for (const std::string& setting : leak_checker_environment()) {
     environment += "\"" + setting + "\" ";

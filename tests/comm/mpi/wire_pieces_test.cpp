@@ -7,8 +7,8 @@
 namespace zinc::comm {
 namespace wire_pieces_test {
 
-// As a barrier posts them, and messages of shards without elements: nothing comes back for them
-// that could take an entry away. MPI is not entered.
+// Batches without bytes, as of a barrier and of shards without elements: no completion could remove
+// an entry for them. MPI is not entered.
 TEST(WirePieces, BatchesWithoutBytes_LeaveNothingBehind) {
   WirePieces pieces;
   for (int i = 0; i < 100; ++i) {

@@ -30,7 +30,7 @@ enum CUtensorMapSwizzle {
 enum CUtensorMapL2promotion { CU_TENSOR_MAP_L2_PROMOTION_L2_128B = 2 };
 enum CUtensorMapFloatOOBfill { CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0 };
 
-// What the driver refuses is an invalid value: more than five dimensions, addresses and strides
+// The driver's refusals are invalid values here: more than five dimensions, addresses and strides
 // that are no multiples of 16 bytes, boxes above 256 elements, element strides other than 1 (which
 // are not emulated), rows of a box that are no multiple of 16 bytes or longer than the swizzle.
 CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
