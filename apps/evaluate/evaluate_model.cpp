@@ -297,7 +297,7 @@ class EvaluationJob final : public RankJob {
              .world = world.size()}};
   }
 
-  // Of a classifier.
+  // Finds the class of each text, and the figures that compare classes.
   void find_classes(comm::World& world) {
     const data::EvaluationSet set = set_of(world);
     std::vector<std::vector<int32_t>> found, wanted;
@@ -434,7 +434,7 @@ class EvaluationJob final : public RankJob {
     score(pairs, world);
   }
 
-  // Of figures of labels: a model may write anything.
+  // A model may write anything: notes the answers that are none of the labels.
   void note_strangers(const std::vector<text::TextPair>& pairs) {
     const bool of_labels = std::ranges::any_of(metrics_.of_texts, [](const std::string& metric) {
       return metric == "accuracy" || metric.starts_with("f1");

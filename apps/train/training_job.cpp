@@ -85,7 +85,7 @@ struct Input {
   std::vector<data::EvaluationSet> evaluation;  // in the order of validation_names()
 };
 
-// Of a run that has done so many steps, with so many samples.
+// The length of a run that has done `steps_so_far` steps with `samples_so_far` samples.
 data::RunLength length_of(const TrainingSetup& setup, const TrainArguments& options,
                           const comm::World& world, int64_t steps_so_far = 0,
                           int64_t samples_so_far = 0) {

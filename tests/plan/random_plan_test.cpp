@@ -362,7 +362,7 @@ void expect_plan_is_the_peak(const DrawnRun& run) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     // Where a vocabulary does not divide, later slices are smaller.
     const comm::Mesh& mesh = run.config.mesh;
-    // Of a small adapter's states in swap space later ranks may have smaller tiles.
+    // A later rank may have smaller tiles of a small adapter's states in swap space.
     const bool has_smaller_tiles =
         run.model.tuning.has_adapters() && rank > 0 &&
         run.config.engine.zero.offload_optimizer.device == zero::OffloadDevice::nvme;
