@@ -31,7 +31,8 @@
 namespace zinc::zero {
 
 struct HostGradientsOptions {
-  // The ranges that the rank owns. Ranges on the device are skipped. All sums of a group lie in one block.
+  // The ranges that the rank owns. Ranges on the device are skipped. All sums of a group lie in one
+  // block.
   std::vector<OwnedRange> slices;
   DType dtype = DType::f32;  // of the sums
   bool tree = false;         // GradientPolicy::tree_over_micro_batches
