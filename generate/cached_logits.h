@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "generate/generate.h"
-#include "nn/kv_cache.h"
+#include "nn/attention/kv_cache.h"
 #include "nn/model.h"
 
 namespace zinc::generate {

@@ -39,6 +39,24 @@ Tensor LmHead::logits(const Tensor& hidden) {
   return weight.slice() ? embedding_.tensor_ranks()->join(wide, weight.whole_shape()[0]) : wide;
 }
 
+TiedHead::TiedHead(Embedding& embedding, Parameter& bias) : embedding_(embedding), bias_(bias) {
+  bias.slice_over_ranks({bias.whole_shape()[0]});
+}
+
+Tensor TiedHead::loss(const Tensor& hidden, const Tensor& labels) {
+  if (embedding_.is_sliced()) {
+    return shared_cross_entropy(*embedding_.tensor_ranks(), hidden, embedding_.weight(), labels,
+                                bias_);
+  }
+  return autograd::linear_cross_entropy(hidden, embedding_.weight(), labels, bias_);
+}
+
+Tensor TiedHead::logits(const Tensor& hidden) {
+  const Tensor logits = autograd::linear(hidden, embedding_.weight(), bias_);
+  if (!embedding_.is_sliced()) return logits;
+  return embedding_.tensor_ranks()->join(logits, bias_.whole_shape()[0]);
+}
+
 Tensor LmHead::last_logits(const Tensor& hidden) {
   const Tensor last = autograd::contiguous(autograd::narrow(hidden, 1, hidden.dim(1) - 1, 1));
   return logits(autograd::reshape(last, Shape{hidden.dim(0), hidden.dim(2)}));

@@ -30,4 +30,19 @@ class LmHead {
   std::optional<Linear> layer_;
 };
 
+// The head of a masked language model: the embedding's own table, and a bias for each class.
+class TiedHead {
+ public:
+  // `embedding` and `bias` [V], a member of the model, must outlive the head. Ranks that share the
+  // rows of the table share the bias.
+  TiedHead(Embedding& embedding, Parameter& bias);
+
+  Tensor loss(const Tensor& hidden, const Tensor& labels);  // as LmHead::loss()
+  Tensor logits(const Tensor& hidden);                      // [..., C] -> [..., V]
+
+ private:
+  Embedding& embedding_;
+  Parameter& bias_;
+};
+
 }  // namespace zinc::nn

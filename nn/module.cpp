@@ -142,7 +142,19 @@ void Module::share_over(TensorRanks* ranks) {
   for (Module* module : modules()) {
     if (module->tensor_ranks_ == ranks) continue;
     module->tensor_ranks_ = ranks;
+    module->slice_parameters();
     module->on_share();
+  }
+}
+
+void Module::slice_parameters() {
+  const TensorRanks* ranks = tensor_ranks_;
+  for (const auto& [module, parameter] : members_) {
+    if (parameter == nullptr || parameter->sections_.empty()) continue;
+    parameter->set_slice(ranks == nullptr || ranks->size() == 1
+                             ? std::optional<TensorSlice>()
+                             : TensorSlice::of(parameter->whole_shape(), 0, parameter->sections_,
+                                               ranks->rank(), ranks->size()));
   }
 }
 

@@ -145,6 +145,7 @@ class Module {
 
  private:
   friend class Parameter;
+  void slice_parameters();
   void append_tree(std::string& text, int depth);
   void collect(std::vector<Parameter*>& found);
   int64_t set_trainable(std::string_view pattern, bool trainable);
@@ -169,11 +170,15 @@ class Parameter : public autograd::Parameter {
   ~Parameter();
   const std::string& leaf_name() const { return leaf_name_; }
   Module& parent() const { return *parent_; }
+  // After Module::share_over() a rank holds its part of the first dimension. `sections`: sizes of
+  // the parts of that dimension that are sliced separately, such as queries, keys and values.
+  void slice_over_ranks(std::vector<int64_t> sections) { sections_ = std::move(sections); }
 
  private:
   friend class Module;
   Module* parent_;
   std::string leaf_name_;
+  std::vector<int64_t> sections_;  // empty: whole on every rank, or sliced by its module
 };
 
 // count modules named "0", "1", ...: ModuleList<Block> h{*this, "h", 12, config};

@@ -1,7 +1,7 @@
 // nn/nn.h: all layers and models.
 #pragma once
 
-#include "nn/attention.h"
+#include "nn/attention/self_attention.h"
 #include "nn/batch.h"
 #include "nn/buffer.h"
 #include "nn/dropout.h"

@@ -17,6 +17,7 @@
 #include "kernels/accumulate.h"
 #include "kernels/attention.h"
 #include "kernels/attention_merge.h"
+#include "kernels/attention_sinks.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
 
@@ -128,9 +129,21 @@ class RingAttention final : public autograd::Node {
     }
   }
 
+  // Behind forward(): the sinks join the softmax over all keys.
+  void join_sinks(const Tensor& out, const Tensor& lse) const {
+    for (int c = 0; c < 2; ++c) {
+      kernels::attention_sinks({.sinks = how_.sinks.view(),
+                                .out = sizes_.query_heads(chunk_of(out, c)),
+                                .lse = chunk_of(lse, c)},
+                               compute());
+    }
+  }
+
   void backward(autograd::BackwardPass& pass) override {
     const Tensor dout = pass.take_gradient(0);
     const Tensor q = pass.take_saved(0), out = pass.take_saved(2), lse = pass.take_saved(3);
+    if (how_.sinks.defined() && pass.needs(2))
+      pass.give(2, gradient_of_sinks(pass, out, lse, dout));
     const Tensor dq = filled(Sizes::of_two(sizes_.queries()), lse.dtype(), 0.0);
     const Tensor dkeys = backward_turns(q, pass.take_saved(1), out, lse, dout, dq);
     if (pass.needs(0)) give(pass, 0, dq);
@@ -138,6 +151,22 @@ class RingAttention final : public autograd::Node {
   }
 
  private:
+  Tensor gradient_of_sinks(autograd::BackwardPass& pass, const Tensor& out, const Tensor& lse,
+                           const Tensor& dout) const {
+    Tensor sum = pass.gradient_memory(2, true);
+    const Tensor of_second = Tensor::empty(sum.shape(), sum.dtype());
+    for (int c = 0; c < 2; ++c) {
+      kernels::attention_sinks_backward({.sinks = how_.sinks.view(),
+                                         .out = sizes_.query_heads(own_rows(out, c)),
+                                         .lse = chunk_of(lse, c),
+                                         .dout = sizes_.query_heads(own_rows(dout, c)),
+                                         .dsinks = (c == 0 ? sum : of_second).view()},
+                                        compute());
+    }
+    add(of_second, sum.view());
+    return sum;
+  }
+
   // Adds to dq. Returns the gradient of this rank's keys and values, [2, B, n, 2 G D].
   Tensor backward_turns(const Tensor& q, const Tensor& k_and_v, const Tensor& out,
                         const Tensor& lse, const Tensor& dout, const Tensor& dq) {
@@ -278,11 +307,13 @@ Tensor ring_attention(comm::World& group, const nn::SequenceRanks& ranks, const 
   const Tensor lse =
       filled(Sizes::of_two(sizes.sums()), wide, -std::numeric_limits<double>::infinity());
   node->forward(q, k_and_v, sum, lse);
+  if (how.sinks.defined()) node->join_sinks(sum, lse);
   Tensor out = Tensor::empty(q.shape(), q.dtype());
   for_each_chunk(out, sum, [](const View& row, const View& chunk) { convert(chunk, row); });
-  if (!autograd::needs_gradient(q, k_and_v)) return out;
+  if (!autograd::needs_gradient(q, k_and_v, how.sinks)) return out;
   node->add_input(q);
   node->add_input(k_and_v);
+  node->add_input(how.sinks);
   for (const Tensor& saved : {q, k_and_v, out, lse}) node->save(saved);
   node->set_output(out);
   return out;

@@ -10,6 +10,7 @@
 #include "autograd/recorded_draws.h"
 #include "autograd/view_shapes.h"
 #include "kernels/attention.h"
+#include "kernels/attention_sinks.h"
 
 namespace zinc::autograd {
 namespace {
@@ -33,8 +34,8 @@ kernels::AttentionMask mask_of(bool causal, int64_t window, const Tensor& key_le
           .bias = view_or_absent(bias)};
 }
 
-// Operands: q, k, v (or qkv for all three), then bias. Saved: q, k, v (or qkv and two undefined
-// ones), out, lse, key_lengths, key_begin, key_end, alibi_slopes, bias.
+// Operands: q, k, v (or qkv for all three), then bias, sinks. Saved: q, k, v (or qkv and two
+// undefined ones), out, lse, key_lengths, key_begin, key_end, alibi_slopes, bias, sinks.
 class AttentionNode final : public Node {
  public:
   AttentionNode(const AttentionOptions& options, const Heads& heads, bool packed, const Draw& drawn)
@@ -47,8 +48,8 @@ class AttentionNode final : public Node {
         dropout_{.probability = static_cast<float>(options.dropout),
                  .key = drawn.key,
                  .counter = drawn.counter} {
-    has_ = {options.key_lengths.defined(), options.key_begin.defined(), options.key_end.defined(),
-            options.alibi_slopes.defined(), options.bias.defined()};
+    has_ = {options.key_lengths.defined(),  options.key_begin.defined(), options.key_end.defined(),
+            options.alibi_slopes.defined(), options.bias.defined(),      options.sinks.defined()};
   }
   std::string_view name() const override { return "attention"; }
 
@@ -59,11 +60,21 @@ class AttentionNode final : public Node {
     const Tensor v = packed_ ? q : pass.take_saved(2);
     const Tensor out = pass.take_saved(3);
     const Tensor lse = pass.take_saved(4);
-    std::array<Tensor, 5> mask;
+    std::array<Tensor, 6> mask;
     for (size_t i = 0; i < mask.size(); ++i) {
       if (has_[i]) mask[i] = pass.take_saved(5 + static_cast<int>(i));
     }
-    const int bias_input = packed_ ? 1 : 3;
+    const int bias_input = packed_ ? 1 : 3, sinks_input = bias_input + 1;
+    if (has_[5] && pass.needs(sinks_input)) {
+      Tensor dsinks = pass.gradient_memory(sinks_input);
+      kernels::attention_sinks_backward({.sinks = mask[5].view(),
+                                         .out = query_heads(ConstView(out.view())),
+                                         .lse = lse.view(),
+                                         .dout = query_heads(ConstView(dout.view())),
+                                         .dsinks = dsinks.view()},
+                                        compute_stream());
+      pass.give(sinks_input, std::move(dsinks));
+    }
     Tensor dbias;
     if (has_[4] && pass.needs(bias_input)) dbias = pass.gradient_memory(bias_input);
     Tensor dq = gradient_of(pass, 0, q);
@@ -121,7 +132,7 @@ class AttentionNode final : public Node {
   double scale_;
   double softcap_;
   kernels::AttentionDropout dropout_;
-  std::array<bool, 5> has_{};
+  std::array<bool, 6> has_{};
 };
 
 Heads count_heads(const AttentionOptions& options, int64_t query_cols, bool packed) {
@@ -144,13 +155,13 @@ Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, bool pack
           options.dropout);
   Draw drawn;
   if (options.dropout > 0) drawn = draw(options.site);
-  bool records = needs_gradient(q, options.bias);
+  bool records = needs_gradient(q, options.bias, options.sinks);
   if (!packed) records = records || needs_gradient(k, v);
   // The node also knows where the heads are; without gradients it goes at the end.
   auto node = make_node<AttentionNode>(options, heads, packed, drawn);
   Tensor out = Tensor::empty(Shape{q.dim(0), q.dim(1), heads.queries * heads.size}, q.dtype());
   Tensor lse;
-  if (records) {
+  if (records || options.sinks.defined()) {
     lse = Tensor::empty(Shape{q.dim(0), heads.queries, q.dim(1)},
                         q.dtype() == DType::f64 ? DType::f64 : DType::f32);
   }
@@ -168,6 +179,13 @@ Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, bool pack
                        options.key_end, options.alibi_slopes, options.bias),
        .dropout = node->dropout()},
       compute_stream());
+  if (options.sinks.defined()) {
+    require(options.sinks.shape() == Shape{heads.queries}, "attention: sinks must be [",
+            heads.queries, "], one for each head, not ", options.sinks.shape());
+    kernels::attention_sinks(
+        {.sinks = options.sinks.view(), .out = node->query_heads(out.view()), .lse = lse.view()},
+        compute_stream());
+  }
   if (!records) return out;
   node->add_input(q);
   if (!packed) {
@@ -175,8 +193,9 @@ Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, bool pack
     node->add_input(v);
   }
   node->add_input(options.bias);
+  node->add_input(options.sinks);
   for (const Tensor& saved : {q, k, v, out, lse, options.key_lengths, options.key_begin,
-                              options.key_end, options.alibi_slopes, options.bias}) {
+                              options.key_end, options.alibi_slopes, options.bias, options.sinks}) {
     node->save(saved);
   }
   node->set_output(out);

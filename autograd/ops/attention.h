@@ -21,6 +21,7 @@ struct AttentionOptions {
   Tensor alibi_slopes;       // [H] f32, see make_alibi_slopes(); no gradient
   Tensor bias;               // f32 (f64 for f64), added to the scores: [B or 1, H or 1, Tq, Tk] or,
                              // by distance, [H or 1, Tq + Tk - 1]: see relative_position.h
+  Tensor sinks;              // [H] f32 (f64 for f64): kernels/attention_sinks.h
   double dropout = 0.0;      // probability that a softmax weight becomes 0
   uint64_t site = 0;         // hash_text of the module's path, for dropout
 };

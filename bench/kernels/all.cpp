@@ -8,6 +8,7 @@ void add_adamw_benches(Registry& registry);
 void add_argmax_benches(Registry& registry);
 void add_attention_benches(Registry& registry);
 void add_attention_merge_benches(Registry& registry);
+void add_attention_sinks_benches(Registry& registry);
 void add_binary_benches(Registry& registry);
 void add_chunk_tree_sum_benches(Registry& registry);
 void add_compare_benches(Registry& registry);
@@ -49,6 +50,7 @@ Registry kernel_benches(Extent extent, const ModelShape& model, const FreeShape&
   add_argmax_benches(registry);
   add_attention_benches(registry);
   add_attention_merge_benches(registry);
+  add_attention_sinks_benches(registry);
   add_binary_benches(registry);
   add_chunk_tree_sum_benches(registry);
   add_compare_benches(registry);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kRows = 32;
 constexpr int64_t kCols = 64;
-constexpr int64_t kDepth = 64;
+constexpr int64_t kDepthOfSums = 64;
 
 using Sums = std::array<std::array<double, kCols>, kRows>;
 
@@ -46,10 +46,10 @@ double derivative(Activation activation, double x) {
 
 void sum_tile(const MatrixProduct& p, const double* a, const double* b, int64_t i, int64_t j,
               int64_t rows, int64_t cols, Sums& sums) {
-  std::array<std::array<double, kCols>, kDepth> block;
+  std::array<std::array<double, kCols>, kDepthOfSums> block;
   for (auto& row : sums) row.fill(0.0);
-  for (int64_t q = 0; q < p.k; q += kDepth) {
-    const int64_t depth = std::min(kDepth, p.k - q);
+  for (int64_t q = 0; q < p.k; q += kDepthOfSums) {
+    const int64_t depth = std::min(kDepthOfSums, p.k - q);
     for (int64_t d = 0; d < depth; ++d) {
       auto& row = block[static_cast<size_t>(d)];
       row.fill(0.0);

@@ -29,7 +29,7 @@ namespace {
 constexpr int64_t kStrip = 32;   // columns of two right tiles
 constexpr int64_t kAhead = 128;  // elements of a row that are fetched ahead
 
-int64_t round_up(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
+int64_t whole_tiles(int64_t x, int64_t unit) { return (x + unit - 1) / unit * unit; }
 
 // The address of an operand's element at `index`.
 inline const uint16_t* at(const void* from, int64_t index) {
@@ -115,7 +115,9 @@ class TransposedTiles final : public BlockProduct {
 class PlainTiles final : public BlockProduct {
  public:
   explicit PlainTiles(const BlockShape& shape)
-      : shape_(shape), depth_(round_up(shape.k, kTileDepth)), width_(round_up(shape.n, kStrip)) {
+      : shape_(shape),
+        depth_(whole_tiles(shape.k, kTileDepth)),
+        width_(whole_tiles(shape.n, kStrip)) {
     config_.set(0, shape.m, 2 * kTileDepth);
     for (const int right : {1, 2}) config_.set(right, kTileDepth / 2, 64);
     for (const int sums : {3, 4}) config_.set(sums, shape.m, 64);

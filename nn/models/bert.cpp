@@ -1,21 +1,15 @@
 #include "nn/models/bert.h"
 
 #include <utility>
+#include <vector>
 
 #include "autograd/functions/padding.h"
-#include "autograd/ops/attention.h"
-#include "autograd/ops/binary.h"
 #include "autograd/ops/cast.h"
 #include "autograd/ops/cross_entropy.h"
-#include "autograd/ops/embedding.h"
-#include "autograd/ops/linear_cross_entropy.h"
-#include "autograd/ops/split.h"
 #include "autograd/ops/unary.h"
-#include "autograd/ops/value.h"
 #include "core/error.h"
-#include "core/philox.h"
-#include "nn/models/decoder.h"
-#include "nn/tensor_ranks.h"
+#include "nn/attention/positions.h"
+#include "nn/decoder.h"
 
 namespace zinc::nn {
 namespace {
@@ -77,10 +71,19 @@ Tensor BertOutput::forward(const Tensor& x, const Tensor& residual) {
 }
 
 BertLayer::SelfAttention::SelfAttention(Module& parent, std::string name, const BertConfig& config)
-    : Module(parent, std::move(name)),
+    : AttentionLayer(parent, std::move(name),
+                     {.heads = config.num_heads,
+                      .head_dim = config.hidden_size / config.num_heads,
+                      .causal = false,
+                      .dropout = config.attention_dropout}),
       query(*this, "query", sliced(square_of(config), Split::columns, true)),
       key(*this, "key", sliced(square_of(config), Split::columns, true)),
       value(*this, "value", sliced(square_of(config), Split::columns, true)) {}
+
+Tensor BertLayer::SelfAttention::forward(const Tensor& x, const AttentionScope& scope) {
+  std::vector<Tensor> rows = Linear::of_one_input(x, {&query, &key, &value});
+  return attend({.q = std::move(rows[0]), .k = std::move(rows[1]), .v = std::move(rows[2])}, scope);
+}
 
 BertLayer::Attention::Attention(Module& parent, std::string name, const BertConfig& config)
     : Module(parent, std::move(name)),
@@ -96,30 +99,14 @@ BertLayer::Intermediate::Intermediate(Module& parent, std::string name, const Be
 
 BertLayer::BertLayer(Module& parent, std::string name, const BertConfig& config)
     : Module(parent, std::move(name)),
-      num_heads_(config.num_heads),
-      attention_dropout_(config.attention_dropout),
       attention_(*this, "attention", config),
       intermediate_(*this, "intermediate", config),
-      output_(*this, "output", config, config.intermediate_size),
-      site_(hash_text(attention_.self.path())) {
+      output_(*this, "output", config, config.intermediate_size) {
   mark_shard_unit();
 }
 
-void BertLayer::on_share() {
-  require_shared_heads(tensor_ranks(), attention_.self.path(), num_heads_, num_heads_);
-}
-
-Tensor BertLayer::forward(const Tensor& x, const Tensor& lengths) {
-  SelfAttention& self = attention_.self;
-  const Tensor in = enter(tensor_ranks(), x);
-  const Tensor mixed = attend_own_heads(tensor_ranks(), self.query.forward(in),
-                                        self.key.forward(in), self.value.forward(in),
-                                        {.num_heads = num_heads_ / num_tensor_ranks(),
-                                         .causal = false,
-                                         .key_lengths = lengths,
-                                         .dropout = is_training() ? attention_dropout_ : 0.0,
-                                         .site = site_});
-  const Tensor attended = attention_.output.forward(mixed, x);
+Tensor BertLayer::forward(const Tensor& x, const AttentionScope& scope) {
+  const Tensor attended = attention_.output.forward(attention_.self.forward(x, scope), x);
   return output_.forward(intermediate_.dense.forward(attended), attended);
 }
 
@@ -160,14 +147,6 @@ Bert::LmHead::LmHead(Module& parent, const BertConfig& config)
       bias(predictions ? *predictions : *this, "bias", Shape{config.vocab_size},
            autograd::Initializer::zeros()) {}
 
-void Bert::LmHead::on_share() {
-  const TensorRanks* ranks = tensor_ranks();
-  const Shape classes = bias.whole_shape();
-  bias.set_slice(ranks == nullptr || ranks->size() == 1
-                     ? std::optional<TensorSlice>()
-                     : TensorSlice::of(classes, 0, {classes[0]}, ranks->rank(), ranks->size()));
-}
-
 Bert::ClassificationHead::ClassificationHead(Module& parent, std::string name,
                                              const BertConfig& config)
     : Module(parent, std::move(name)),
@@ -175,7 +154,10 @@ Bert::ClassificationHead::ClassificationHead(Module& parent, std::string name,
       out_proj(*this, "out_proj", projection(config, config.hidden_size, config.num_classes)) {}
 
 Bert::Bert(const BertConfig& config) : config_(validated(config)), body_(*this, config) {
-  if (config.task == EncoderTask::masked_lm) lm_head_.emplace(*this, config);
+  if (config.task == EncoderTask::masked_lm) {
+    lm_head_.emplace(*this, config);
+    tied_head_.emplace(body_.embeddings.word_embeddings, lm_head_->bias);
+  }
   if (!is_classifier(config)) return;
   dropout_.emplace(
       *this, "dropout",
@@ -199,18 +181,12 @@ Batch Bert::example(int64_t sequences, int64_t positions) const {
 
 Tensor Bert::with_positions(const Tensor& ids) {
   Embeddings& tables = body_.embeddings;
-  if (!tables.word_embeddings.is_sliced()) {
-    return autograd::embedding(
-        ids, tables.word_embeddings.weight(), tables.position_embeddings.weight(),
-        {.start = config_.first_position(), .ignored_id = config_.pad_token});
-  }
-  const Tensor places = autograd::narrow(autograd::value(tables.position_embeddings.weight()), 0,
-                                         config_.first_position(), ids.dim(1));
-  return autograd::add(tables.word_embeddings.forward(ids, config_.pad_token), places);
+  return embed_with_positions(tables.word_embeddings, tables.position_embeddings, ids, {},
+                              {.first = config_.first_position(), .ignored_id = config_.pad_token});
 }
 
 Tensor Bert::embed(const Batch& batch) {
-  require_unpacked(*this, batch);
+  require_one_document(*this, batch);
   const Tensor& ids = batch["input_ids"];
   require_sequence(*this, ids);
   Tensor types = batch.find("token_type_ids");
@@ -226,7 +202,7 @@ int64_t Bert::num_stages() { return 2 + body_.encoder.layer.size(); }
 TensorList Bert::stage(int64_t index, const Batch& batch, TensorList x) {
   if (index == 0) return {embed(batch)};
   if (is_block(index)) {
-    return {body_.encoder.layer[index - 1].forward(x[0], batch.find("lengths"))};
+    return {body_.encoder.layer[index - 1].forward(x[0], scope_of(batch))};
   }
   return {loss_of(std::exchange(x[0], {}), batch)};
 }
@@ -257,20 +233,10 @@ Tensor Bert::loss_of(const Tensor& hidden, const Batch& batch) {
   const Tensor& labels = batch["labels"];
   require_labels(*this, config_.task, batch["input_ids"], labels);
   if (!lm_head_) return autograd::cross_entropy(class_logits(hidden, batch), labels);
-  Embedding& table = body_.embeddings.word_embeddings;
-  if (!table.is_sliced()) {
-    return autograd::linear_cross_entropy(lm_hidden(hidden), table.weight(), labels,
-                                          lm_head_->bias);
-  }
-  return shared_cross_entropy(*tensor_ranks(), lm_hidden(hidden), table.weight(), labels,
-                              lm_head_->bias);
+  return tied_head_->loss(lm_hidden(hidden), labels);
 }
 
-Tensor Bert::lm_logits(const Tensor& hidden) {
-  Embedding& table = body_.embeddings.word_embeddings;
-  const Tensor logits = autograd::linear(lm_hidden(hidden), table.weight(), lm_head_->bias);
-  return table.is_sliced() ? tensor_ranks()->join(logits, config_.vocab_size) : logits;
-}
+Tensor Bert::lm_logits(const Tensor& hidden) { return tied_head_->logits(lm_hidden(hidden)); }
 
 NamedTensors Bert::outputs(const Batch& batch) {
   const Tensor hidden = before_last_stage(*this, batch)[0];

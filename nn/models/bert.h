@@ -8,10 +8,11 @@
 
 #include <optional>
 
-#include "nn/attention.h"
+#include "nn/attention/self_attention.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"
+#include "nn/lm_head.h"
 #include "nn/model.h"
 #include "nn/models/bert_config.h"
 #include "nn/norm.h"
@@ -34,14 +35,12 @@ class BertOutput : public Module {
 class BertLayer : public Module {
  public:
   BertLayer(Module& parent, std::string name, const BertConfig& config);
-  Tensor forward(const Tensor& x, const Tensor& lengths);  // [B, T, C] -> [B, T, C]
-
- protected:
-  void on_share() override;
+  Tensor forward(const Tensor& x, const AttentionScope& scope);  // [B, T, C] -> [B, T, C]
 
  private:
-  struct SelfAttention : Module {
+  struct SelfAttention : AttentionLayer {
     SelfAttention(Module& parent, std::string name, const BertConfig& config);
+    Tensor forward(const Tensor& x, const AttentionScope& scope);  // each head's mix of values
     Linear query;
     Linear key;
     Linear value;
@@ -56,12 +55,9 @@ class BertLayer : public Module {
     Linear dense;  // with GELU
   };
 
-  int64_t num_heads_;
-  double attention_dropout_;
   Attention attention_;
   Intermediate intermediate_;
   BertOutput output_;
-  uint64_t site_;
 };
 
 class Bert : public Model, public Staged, public HasOutputs {
@@ -113,9 +109,6 @@ class Bert : public Model, public Staged, public HasOutputs {
     Linear dense;
     LayerNorm norm;
     Parameter bias;
-
-   protected:
-    void on_share() override;
   };
   // RoBERTa's head for classes of texts.
   struct ClassificationHead : Module {
@@ -135,7 +128,8 @@ class Bert : public Model, public Staged, public HasOutputs {
   BertConfig config_;
   Body body_;
   std::optional<LmHead> lm_head_;
-  std::optional<Dropout> dropout_;  // before the head, and in it, for heads that classify
+  std::optional<TiedHead> tied_head_;  // behind lm_head_
+  std::optional<Dropout> dropout_;     // before the head, and in it, for heads that classify
   std::optional<Linear> classifier_;
   std::optional<ClassificationHead> classification_head_;
 };

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nn/models/encoder.h"
+#include "nn/encoder.h"
 
 namespace zinc::nn {
 

@@ -1,12 +1,12 @@
 // nn/models/bloom.h: BLOOM (BigScience 2022), as Hugging Face's BloomForCausalLM.
 #pragma once
 
-#include "nn/attention.h"
+#include "nn/attention/self_attention.h"
 #include "nn/buffer.h"
+#include "nn/decoder.h"
 #include "nn/embedding.h"
 #include "nn/mlp.h"
 #include "nn/models/bloom_config.h"
-#include "nn/models/decoder.h"
 #include "nn/norm.h"
 
 namespace zinc::nn {

@@ -2,12 +2,12 @@
 // of their published folders.
 #pragma once
 
-#include "nn/attention.h"
+#include "nn/attention/self_attention.h"
 #include "nn/buffer.h"
+#include "nn/decoder.h"
 #include "nn/embedding.h"
 #include "nn/mlp.h"
 #include "nn/models/chatglm_config.h"
-#include "nn/models/decoder.h"
 #include "nn/norm.h"
 
 namespace zinc::nn {

@@ -5,19 +5,15 @@
 #include <utility>
 
 #include "autograd/functions/padding.h"
-#include "autograd/ops/attention.h"
 #include "autograd/ops/binary.h"
 #include "autograd/ops/cast.h"
 #include "autograd/ops/cross_entropy.h"
 #include "autograd/ops/embedding.h"
-#include "autograd/ops/linear.h"
 #include "autograd/ops/unary.h"
 #include "core/error.h"
-#include "core/philox.h"
+#include "nn/decoder.h"
+#include "nn/encoder.h"
 #include "nn/models/config_check.h"
-#include "nn/models/decoder.h"
-#include "nn/models/encoder.h"
-#include "nn/tensor_ranks.h"
 
 namespace zinc::nn {
 namespace {
@@ -29,12 +25,6 @@ const EncoderClassifierConfig& validated(const EncoderClassifierConfig& config) 
 
 LayerNormOptions norm_of(const EncoderClassifierConfig& config) {
   return {.features = config.hidden_size, .eps = config.layer_norm_epsilon};
-}
-
-// Initial weights of torch.nn.MultiheadAttention's packed projection: Glorot and Bengio 2010.
-autograd::Initializer packed_weights_of(const EncoderClassifierConfig& config) {
-  const double bound = std::sqrt(6.0 / static_cast<double>(4 * config.hidden_size));
-  return autograd::Initializer::uniform(-bound, bound);
 }
 
 // Vaswani et al. 2017, section 3.5: sines in even features, cosines in odd ones.
@@ -76,38 +66,10 @@ void EncoderClassifierConfig::validate() const {
              "pad_token_id must be a token of the vocabulary, not ", pad_token);
 }
 
-TorchEncoderLayer::SelfAttention::SelfAttention(Module& parent, std::string name,
-                                                const EncoderClassifierConfig& config)
-    : Module(parent, std::move(name)),
-      in_proj_weight(*this, "in_proj_weight", Shape{3 * config.hidden_size, config.hidden_size},
-                     packed_weights_of(config)),
-      in_proj_bias(*this, "in_proj_bias", Shape{3 * config.hidden_size},
-                   autograd::Initializer::zeros()),
-      out_proj(*this, "out_proj",
-               {.in = config.hidden_size, .out = config.hidden_size, .split = Split::rows}) {}
-
-void TorchEncoderLayer::SelfAttention::on_share() {
-  TensorRanks* ranks = tensor_ranks();
-  const int64_t width = in_proj_bias.whole_shape()[0] / 3;
-  slices = ranks == nullptr ? nullptr : ranks->slices_of({width, width, width}, false);
-  const auto slice = [&](Parameter& packed) {
-    const Shape whole = packed.whole_shape();
-    std::optional<TensorSlice> mine;
-    if (ranks != nullptr && ranks->size() > 1) {
-      mine = TensorSlice::of(whole, 0, {width, width, width}, ranks->rank(), ranks->size());
-    }
-    packed.set_slice(mine);
-  };
-  slice(in_proj_weight);
-  slice(in_proj_bias);
-}
-
 TorchEncoderLayer::TorchEncoderLayer(Module& parent, std::string name,
                                      const EncoderClassifierConfig& config)
     : Module(parent, std::move(name)),
-      num_heads_(config.num_heads),
-      dropout_rate_(config.dropout),
-      self_attn_(*this, "self_attn", config),
+      self_attn_(*this, "self_attn", config.hidden_size, config.num_heads, config.dropout),
       linear1_(
           *this, "linear1",
           {.in = config.hidden_size, .out = config.intermediate_size, .split = Split::columns}),
@@ -117,26 +79,12 @@ TorchEncoderLayer::TorchEncoderLayer(Module& parent, std::string name,
       norm2_(*this, "norm2", norm_of(config)),
       dropout_(*this, "dropout", config.dropout),
       dropout1_(*this, "dropout1", config.dropout),
-      dropout2_(*this, "dropout2", config.dropout),
-      site_(hash_text(self_attn_.path())) {
+      dropout2_(*this, "dropout2", config.dropout) {
   mark_shard_unit();
 }
 
-void TorchEncoderLayer::on_share() {
-  require_shared_heads(tensor_ranks(), self_attn_.path(), num_heads_, num_heads_);
-}
-
-Tensor TorchEncoderLayer::forward(const Tensor& x, const Tensor& lengths) {
-  const Tensor qkv = autograd::linear(enter(tensor_ranks(), x), self_attn_.in_proj_weight,
-                                      self_attn_.in_proj_bias, {.slices = self_attn_.slices});
-  const Tensor mixed = attend_own_heads(tensor_ranks(), qkv, {}, {},
-                                        {.num_heads = num_heads_ / num_tensor_ranks(),
-                                         .causal = false,
-                                         .key_lengths = lengths,
-                                         .dropout = is_training() ? dropout_rate_ : 0.0,
-                                         .site = site_});
-  const Tensor attended =
-      norm1_.forward(dropout1_.forward(self_attn_.out_proj.forward(mixed)), x).normed;
+Tensor TorchEncoderLayer::forward(const Tensor& x, const AttentionScope& scope) {
+  const Tensor attended = norm1_.forward(dropout1_.forward(self_attn_.forward(x, scope)), x).normed;
   const Tensor inner =
       dropout_.of_own_features(autograd::relu(linear1_.forward(attended)), linear2_.options().in);
   return norm2_.forward(dropout2_.forward(linear2_.forward(inner)), attended).normed;
@@ -175,7 +123,7 @@ Batch EncoderClassifier::example(int64_t sequences, int64_t positions) const {
 }
 
 Tensor EncoderClassifier::embed(const Batch& batch) {
-  require_unpacked(*this, batch);
+  require_one_document(*this, batch);
   const Tensor& ids = batch["input_ids"];
   require_sequence(*this, ids);
   const Tensor tokens =
@@ -188,7 +136,7 @@ int64_t EncoderClassifier::num_stages() { return 2 + encoder_.layers.size(); }
 
 TensorList EncoderClassifier::stage(int64_t index, const Batch& batch, TensorList x) {
   if (index == 0) return {embed(batch)};
-  if (is_block(index)) return {encoder_.layers[index - 1].forward(x[0], batch.find("lengths"))};
+  if (is_block(index)) return {encoder_.layers[index - 1].forward(x[0], scope_of(batch))};
   const Tensor& labels = batch["labels"];
   require_labels(*this, EncoderTask::sequence_classification, batch["input_ids"], labels);
   const Tensor pooled = autograd::mean_over_tokens(std::exchange(x[0], {}), batch.find("lengths"));

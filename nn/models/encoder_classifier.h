@@ -55,27 +55,10 @@ struct EncoderClassifierConfig {
 class TorchEncoderLayer : public Module {
  public:
   TorchEncoderLayer(Module& parent, std::string name, const EncoderClassifierConfig& config);
-  Tensor forward(const Tensor& x, const Tensor& lengths);  // [B, T, C] -> [B, T, C]
-
- protected:
-  void on_share() override;
+  Tensor forward(const Tensor& x, const AttentionScope& scope);  // [B, T, C] -> [B, T, C]
 
  private:
-  struct SelfAttention : Module {
-    SelfAttention(Module& parent, std::string name, const EncoderClassifierConfig& config);
-    Parameter in_proj_weight;  // [3 C, C]: q, k, v
-    Parameter in_proj_bias;
-    Linear out_proj;
-    // fixed slices of in_proj; null: not fixed
-    std::shared_ptr<const autograd::LinearSlices> slices;
-
-   protected:
-    void on_share() override;
-  };
-
-  int64_t num_heads_;
-  double dropout_rate_;
-  SelfAttention self_attn_;
+  MultiheadAttention self_attn_;
   Linear linear1_;
   Linear linear2_;
   LayerNorm norm1_;
@@ -83,7 +66,6 @@ class TorchEncoderLayer : public Module {
   Dropout dropout_;
   Dropout dropout1_;
   Dropout dropout2_;
-  uint64_t site_;
 };
 
 class EncoderClassifier : public Model, public Staged, public HasOutputs {

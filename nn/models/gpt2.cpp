@@ -3,11 +3,7 @@
 #include <cmath>
 #include <utility>
 
-#include "autograd/ops/binary.h"
-#include "autograd/ops/embedding.h"
-#include "autograd/ops/split.h"
-#include "autograd/ops/value.h"
-#include "core/error.h"
+#include "nn/attention/positions.h"
 
 namespace zinc::nn {
 namespace {
@@ -95,20 +91,8 @@ Gpt2::Gpt2(const Gpt2Config& config)
 
 Tensor Gpt2::embed(const Tensor& ids, const AttentionScope& scope) {
   require_sequence(*this, ids);
-  if (transformer_.wte.is_sliced()) {
-    TensorRanks* ranks = transformer_.wte.tensor_ranks();
-    const auto rows = [&] {
-      const Tensor all = autograd::value(own_weight(ranks, transformer_.wpe.weight()));
-      return own_tokens_of(ranks, autograd::narrow(all, 0, start_of(scope), ids.dim(-1)),
-                           ids.dim(0));
-    };
-    const Tensor places =
-        scope.positions.defined() ? transformer_.wpe.forward(scope.positions) : rows();
-    return transformer_.drop.forward(autograd::add(transformer_.wte.forward(ids), places));
-  }
-  const Tensor rows = autograd::embedding(ids, transformer_.wte.weight(), transformer_.wpe.weight(),
-                                          {.positions = scope.positions, .start = start_of(scope)});
-  return transformer_.drop.forward(transformer_.wte.adapted(rows, ids));
+  return transformer_.drop.forward(
+      embed_with_positions(transformer_.wte, transformer_.wpe, ids, scope));
 }
 
 Tensor Gpt2::block(int64_t layer, const Tensor& x, const AttentionScope& scope,

@@ -1,10 +1,10 @@
 // nn/models/gpt2.h: GPT-2 (Radford et al. 2019), as Hugging Face's GPT2LMHeadModel.
 #pragma once
 
-#include "nn/attention.h"
+#include "nn/attention/self_attention.h"
+#include "nn/decoder.h"
 #include "nn/embedding.h"
 #include "nn/mlp.h"
-#include "nn/models/decoder.h"
 #include "nn/models/gpt2_config.h"
 #include "nn/norm.h"
 

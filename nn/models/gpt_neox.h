@@ -2,11 +2,11 @@
 #pragma once
 
 #include "autograd/ops/rotary.h"
-#include "nn/attention.h"
+#include "nn/attention/self_attention.h"
 #include "nn/buffer.h"
+#include "nn/decoder.h"
 #include "nn/embedding.h"
 #include "nn/mlp.h"
-#include "nn/models/decoder.h"
 #include "nn/models/gpt_neox_config.h"
 #include "nn/norm.h"
 

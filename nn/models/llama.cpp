@@ -1,13 +1,7 @@
 #include "nn/models/llama.h"
 
 #include <utility>
-
-#include "autograd/ops/concat.h"
-#include "autograd/ops/reshape.h"
-#include "core/error.h"
-#include "core/philox.h"
-#include "nn/sequence_ranks.h"
-#include "nn/tensor_ranks.h"
+#include <vector>
 
 namespace zinc::nn {
 namespace {
@@ -66,12 +60,11 @@ kernels::RotaryScaling scaling_of(const RopeScaling& scaling) {
 }  // namespace
 
 LlamaAttention::LlamaAttention(Module& parent, std::string name, const LlamaConfig& config)
-    : Module(parent, std::move(name)),
-      num_heads_(config.num_heads),
-      num_kv_heads_(config.kv_heads()),
-      head_dim_(config.head_dim()),
-      dropout_(config.attention_dropout),
-      site_(hash_text(path())),
+    : AttentionLayer(parent, std::move(name),
+                     {.heads = config.num_heads,
+                      .kv_heads = config.kv_heads(),
+                      .head_dim = config.head_dim(),
+                      .dropout = config.attention_dropout}),
       q_proj_(*this, "q_proj", head_projection(config, config.num_heads)),
       k_proj_(*this, "k_proj", head_projection(config, config.kv_heads())),
       v_proj_(*this, "v_proj", head_projection(config, config.kv_heads())),
@@ -81,71 +74,22 @@ LlamaAttention::LlamaAttention(Module& parent, std::string name, const LlamaConf
       .features = config.head_dim(), .eps = config.rms_norm_epsilon, .of_slice = true};
   q_norm_.emplace(*this, "q_norm", of_head);
   k_norm_.emplace(*this, "k_norm", of_head);
+  norm_heads(*q_norm_, *k_norm_);
 }
 
-Tensor LlamaAttention::turned(Tensor rows, std::optional<RMSNorm>& norm, int64_t num_heads,
-                              const autograd::RotaryTable& table, const AttentionScope& scope) {
-  if (norm) {
-    const Shape flat = rows.shape();
-    const Shape heads{flat[0], flat[1], num_heads, head_dim_};
-    rows = autograd::reshape(norm->forward(autograd::reshape(rows, heads)), flat);
+HeadRows LlamaAttention::projected(const Tensor& x) {
+  if (!q_norm_) {
+    Tensor qkv = Linear::as_one_product(x, {&q_proj_, &k_proj_, &v_proj_});
+    if (qkv.defined()) return {.q = std::move(qkv)};
   }
-  return autograd::rotary(std::move(rows), table,
-                          {.head_size = head_dim_,
-                           .num_heads = num_heads,
-                           .positions = scope.positions,
-                           .start = start_of(scope)});
+  std::vector<Tensor> rows = Linear::of_one_input(x, {&q_proj_, &k_proj_, &v_proj_});
+  return {.q = std::move(rows[0]), .k = std::move(rows[1]), .v = std::move(rows[2])};
 }
 
 ResidualSum LlamaAttention::forward_onto(const Tensor& residual, const Tensor& x,
                                          const AttentionScope& scope,
                                          const PositionTerms& positions) {
-  Tensor qkv;
-  if (!q_norm_) qkv = Linear::as_one_product(x, {&q_proj_, &k_proj_, &v_proj_});
-  if (qkv.defined()) {
-    const PackedHeads of{.heads = num_heads_,
-                         .kv_heads = num_kv_heads_,
-                         .head_dim = head_dim_,
-                         .dropout = is_training() ? dropout_ : 0.0,
-                         .site = site_};
-    const Tensor mixed = mix_heads(path(), of, tensor_ranks(), std::move(qkv), scope, positions);
-    return o_proj_.forward_onto(residual, mixed);
-  }
-  std::vector<Tensor> columns = Linear::of_one_input(x, {&q_proj_, &k_proj_, &v_proj_});
-  const LocalHeads slice =
-      LocalHeads::of(path(), num_heads_, num_kv_heads_, tensor_ranks(), nullptr);
-  const LocalHeads local =
-      LocalHeads::of(path(), num_heads_, num_kv_heads_, tensor_ranks(), scope.sequence);
-  const auto to_heads = [&](Tensor x) {
-    return gets_heads(scope) ? scope.sequence->to_heads(x, {x.dim(2)}) : x;
-  };
-  const auto own = [&](Tensor& features) {
-    return own_kv_heads(tensor_ranks(), std::move(features), num_kv_heads_, head_dim_);
-  };
-  const Tensor q =
-      to_heads(turned(std::move(columns[0]), q_norm_, slice.heads, positions.rotary, scope));
-  Tensor k = to_heads(turned(own(columns[1]), k_norm_, slice.kv_heads, positions.rotary, scope));
-  Tensor v = to_heads(own(columns[2]));
-  if (scope.cache != nullptr) {
-    KvCache::Seen seen = scope.cache->extend(k, v, local.kv_heads);
-    k = std::move(seen.keys);
-    v = std::move(seen.values);
-  }
-  const autograd::AttentionOptions how{.num_heads = local.heads,
-                                       .num_kv_heads = local.kv_heads,
-                                       .window = positions.window,
-                                       .key_lengths = scope.lengths,
-                                       .key_begin = scope.document_starts,
-                                       .dropout = is_training() ? dropout_ : 0.0,
-                                       .site = site_};
-  if (keeps_queries(scope)) {
-    const Tensor all = autograd::concat({k, v}, 2);
-    const Tensor mixed = attend_to_all(*scope.sequence, q, all, of_rank(tensor_ranks(), how));
-    return o_proj_.forward_onto(residual, mixed);
-  }
-  Tensor mixed = attend_own_heads(tensor_ranks(), q, k, v, how);
-  if (gets_heads(scope)) mixed = scope.sequence->to_tokens(mixed);
-  return o_proj_.forward_onto(residual, mixed);
+  return o_proj_.forward_onto(residual, attend(projected(x), scope, positions));
 }
 
 LlamaBlock::LlamaBlock(Module& parent, std::string name, const LlamaConfig& config)

@@ -3,11 +3,11 @@
 #pragma once
 
 #include "autograd/ops/rotary.h"
-#include "nn/attention.h"
+#include "nn/attention/self_attention.h"
 #include "nn/buffer.h"
+#include "nn/decoder.h"
 #include "nn/embedding.h"
 #include "nn/mlp.h"
-#include "nn/models/decoder.h"
 #include "nn/models/llama_config.h"
 #include "nn/norm.h"
 
@@ -15,29 +15,16 @@ namespace zinc::nn {
 
 // Grouped-query attention with rotary positions. Members q_proj, k_proj, v_proj, o_proj; q_norm and
 // k_norm where heads are normed.
-class LlamaAttention : public Module {
+class LlamaAttention : public AttentionLayer {
  public:
   LlamaAttention(Module& parent, std::string name, const LlamaConfig& config);
   // residual + the attention of x.
   ResidualSum forward_onto(const Tensor& residual, const Tensor& x, const AttentionScope& scope,
                            const PositionTerms& positions);
 
- protected:
-  void on_share() override {
-    require_shared_heads(tensor_ranks(), path(), num_heads_, num_kv_heads_);
-  }
-
  private:
-  // The heads of a projection, after q_norm or k_norm where there is one, turned: [B, T, heads *
-  // head_dim].
-  Tensor turned(Tensor rows, std::optional<RMSNorm>& norm, int64_t num_heads,
-                const autograd::RotaryTable& table, const AttentionScope& scope);
+  HeadRows projected(const Tensor& x);
 
-  int64_t num_heads_;
-  int64_t num_kv_heads_;
-  int64_t head_dim_;
-  double dropout_;
-  uint64_t site_;
   Linear q_proj_;
   Linear k_proj_;
   Linear v_proj_;

@@ -12,14 +12,11 @@
 #include "autograd/ops/scale.h"
 #include "autograd/ops/split.h"
 #include "autograd/ops/unary.h"
-#include "autograd/ops/value.h"
 #include "autograd/ops/where.h"
 #include "core/error.h"
-#include "core/philox.h"
-#include "nn/attention.h"
-#include "nn/models/decoder.h"
-#include "nn/models/encoder.h"
-#include "nn/tensor_ranks.h"
+#include "nn/attention/positions.h"
+#include "nn/decoder.h"
+#include "nn/encoder.h"
 
 namespace zinc::nn {
 namespace {
@@ -60,11 +57,14 @@ void require_ids(const Model& model, std::string_view name, const Tensor& ids) {
 
 }  // namespace
 
-T5Attention::T5Attention(Module& parent, std::string name, const T5Config& config, bool has_table)
-    : Module(parent, std::move(name)),
-      num_heads_(config.num_heads),
-      dropout_(config.dropout),
-      site_(hash_text(path())),
+T5Attention::T5Attention(Module& parent, std::string name, const T5Config& config, bool has_table,
+                         bool causal)
+    : AttentionLayer(parent, std::move(name),
+                     {.heads = config.num_heads,
+                      .head_dim = config.head_size,
+                      .causal = causal,
+                      .scale = 1.0,
+                      .dropout = config.dropout}),
       q_(*this, "q",
          projection(config, config.hidden_size, config.attention_size(),
                     config.hidden_size * config.head_size, Split::columns)),
@@ -86,29 +86,28 @@ T5Attention::T5Attention(Module& parent, std::string name, const T5Config& confi
   }
 }
 
-void T5Attention::on_share() {
-  require_shared_heads(tensor_ranks(), path(), num_heads_, num_heads_);
+Tensor T5Attention::forward(const Tensor& x, const AttentionScope& scope,
+                            const PositionTerms& positions) {
+  std::vector<Tensor> rows = Linear::of_one_input(x, {&q_, &k_, &v_});
+  return o_.forward(
+      attend({.q = std::move(rows[0]), .k = std::move(rows[1]), .v = std::move(rows[2])}, scope,
+             positions));
 }
 
-Tensor T5Attention::entered(const Tensor& x) { return enter(tensor_ranks(), x); }
-
-Tensor T5Attention::forward(const Tensor& x, const Tensor& keys, const Tensor& values,
-                            autograd::AttentionOptions options) {
-  options.num_heads = num_heads();
-  if (TensorRanks* ranks = tensor_ranks(); ranks != nullptr && options.bias.defined()) {
-    options.bias = autograd::narrow(options.bias, 0, ranks->rank() * num_heads(), num_heads());
-  }
-  options.scale = 1.0;
-  options.dropout = is_training() ? dropout_ : 0.0;
-  options.site = site_;
-  return o_.forward(attend_own_heads(tensor_ranks(), q_.forward(x), keys, values, options));
+Tensor T5Attention::forward_across(const Tensor& x, const Tensor& source,
+                                   const AttentionScope& scope) {
+  const Tensor queries = Linear::of_one_input(x, {&q_})[0];
+  const auto rows = [&] {
+    std::vector<Tensor> both = Linear::of_one_input(source, {&k_, &v_});
+    return std::pair(std::move(both[0]), std::move(both[1]));
+  };
+  return o_.forward(attend_across(queries, rows, scope));
 }
 
-T5Block::AttentionLayer::AttentionLayer(Module& parent, std::string name,
-                                        std::string attention_name, const T5Config& config,
-                                        bool has_table)
+T5Block::AttentionPart::AttentionPart(Module& parent, std::string name, std::string attention_name,
+                                      const T5Config& config, bool has_table, bool causal)
     : Module(parent, std::move(name)),
-      attention(*this, std::move(attention_name), config, has_table),
+      attention(*this, std::move(attention_name), config, has_table, causal),
       norm(*this, "layer_norm", norm_of(config)),
       dropout(*this, "dropout", config.dropout) {}
 
@@ -131,10 +130,12 @@ T5Block::Dense::Dense(Module& parent, std::string name, const T5Config& config)
 }
 
 Tensor T5Block::Dense::forward(const Tensor& x) {
-  const Tensor input = enter(tensor_ranks(), x);
-  const Tensor inner =
-      up ? autograd::mul(in.forward(input), up->forward(input)) : autograd::relu(in.forward(input));
-  return wo.forward(dropout.of_own_features(inner, wo.options().in));
+  if (!up) {
+    const Tensor inner = autograd::relu(Linear::of_one_input(x, {&in})[0]);
+    return wo.forward(dropout.of_own_features(inner, wo.options().in));
+  }
+  const std::vector<Tensor> rows = Linear::of_one_input(x, {&in, &*up});
+  return wo.forward(dropout.of_own_features(autograd::mul(rows[0], rows[1]), wo.options().in));
 }
 
 T5Block::FeedForwardLayer::FeedForwardLayer(Module& parent, std::string name,
@@ -147,56 +148,22 @@ T5Block::FeedForwardLayer::FeedForwardLayer(Module& parent, std::string name,
 T5Block::T5Block(Module& parent, std::string name, const T5Config& config, bool decodes)
     : Module(parent, std::move(name)),
       layer_(*this, "layer"),
-      self_(layer_, "0", "SelfAttention", config, this->name() == "0"),
+      self_(layer_, "0", "SelfAttention", config, this->name() == "0", decodes),
       feed_forward_(layer_, decodes ? "2" : "1", config) {
-  if (decodes) cross_.emplace(layer_, "1", "EncDecAttention", config, false);
+  if (decodes) cross_.emplace(layer_, "1", "EncDecAttention", config, false, false);
   mark_shard_unit();
 }
 
-Tensor T5Block::encode(const Tensor& x, const Tensor& bias, const Tensor& lengths) {
-  T5Attention& self = self_.attention;
-  const Tensor normed = self.entered(self_.norm.forward(x));
-  return with_dense(x, self_.dropout.forward(
-                           self.forward(normed, self.keys(normed), self.values(normed),
-                                        {.causal = false, .key_lengths = lengths, .bias = bias})));
+Tensor T5Block::encode(const Tensor& x, const Tensor& bias, const AttentionScope& scope) {
+  const Tensor attended = self_.attention.forward(self_.norm.forward(x), scope, {.bias = bias});
+  return with_dense(x, self_.dropout.forward(attended));
 }
 
 Tensor T5Block::decode(const Tensor& x, const Tensor& bias, const Tensor& source,
-                       const Tensor& lengths) {
-  T5Attention& self = self_.attention;
-  const Tensor normed = self.entered(self_.norm.forward(x));
-  const Tensor attended =
-      self.forward(normed, self.keys(normed), self.values(normed), {.causal = true, .bias = bias});
-  return with_source(x, attended, source, lengths);
-}
-
-Tensor T5Block::decode(const Tensor& x, const Tensor& bias, KvCache& cache) {
-  T5Attention& self = self_.attention;
-  const Tensor normed = self.entered(self_.norm.forward(x));
-  const KvCache::Seen seen = cache.extend(self.keys(normed), self.values(normed), self.num_heads());
-  const Tensor attended =
-      self.forward(normed, seen.keys, seen.values, {.causal = true, .bias = bias});
-  const KvCache::Seen& source = cache.source();
-  return with_cross(x, attended, source.keys, source.values, cache.source_lengths());
-}
-
-Tensor T5Block::with_source(const Tensor& x, const Tensor& attended, const Tensor& source,
-                            const Tensor& lengths) {
-  const Tensor in = cross_->attention.entered(source);
-  return with_cross(x, attended, cross_->attention.keys(in), cross_->attention.values(in), lengths);
-}
-
-void T5Block::keep_source(const Tensor& source, KvCache& cache) {
-  const Tensor in = cross_->attention.entered(source);
-  cache.add_source(cross_->attention.keys(in), cross_->attention.values(in));
-}
-
-Tensor T5Block::with_cross(const Tensor& x, const Tensor& attended, const Tensor& keys,
-                           const Tensor& values, const Tensor& lengths) {
+                       const AttentionScope& scope) {
+  const Tensor attended = self_.attention.forward(self_.norm.forward(x), scope, {.bias = bias});
   const autograd::ResidualNorm after = cross_->norm.forward(x, self_.dropout.forward(attended));
-  T5Attention& cross = cross_->attention;
-  const Tensor crossed = cross.forward(cross.entered(after.normed), keys, values,
-                                       {.causal = false, .key_lengths = lengths});
+  const Tensor crossed = cross_->attention.forward_across(after.normed, source, scope);
   return with_dense(after.sum, cross_->dropout.forward(crossed));
 }
 
@@ -245,12 +212,7 @@ Tensor T5::before_head(const Tensor& x) {
 
 Tensor T5::bias(Stack& stack, int64_t queries, int64_t keys) {
   const Tensor& buckets = stack.buckets.get(std::max(queries, keys), DType::i32)[0];
-  Parameter& table = stack.block[0].table().weight();
-  TensorRanks* ranks = tensor_ranks();
-  if (ranks == nullptr) return autograd::relative_position_bias(table, buckets, queries, keys);
-  // Each rank has the part of the table's gradient that comes from its heads.
-  return autograd::relative_position_bias(ranks->spread_exactly(autograd::value(table)), buckets,
-                                          queries, keys);
+  return relative_bias(stack.block[0].table(), buckets, queries, keys);
 }
 
 Tensor T5::decoder_ids(const Batch& batch) const {
@@ -283,21 +245,22 @@ bool T5::is_block(int64_t index) {
 TensorList T5::stage(int64_t index, const Batch& batch, TensorList x) {
   const int64_t turn = encoder_.block.size() + 1;
   if (index == 0) {
-    require_unpacked(*this, batch);
+    require_one_document(*this, batch);
     require_ids(*this, "input_ids", batch["input_ids"]);
     return {embed(batch["input_ids"], encoder_), embed(decoder_ids(batch), decoder_)};
   }
   if (index < turn) {
     const int64_t T = x[0].dim(1);
     if (index == 1) x.push_back(bias(encoder_, T, T));
-    x[0] = encoder_.block[index - 1].encode(x[0], x[2], batch.find("lengths"));
+    x[0] = encoder_.block[index - 1].encode(x[0], x[2], scope_of(batch));
     return x;
   }
   if (index == turn) return {x[1], end_of(encoder_, x[0])};
   if (is_block(index)) {
     const int64_t U = x[0].dim(1);
     if (index == turn + 1) x.push_back(bias(decoder_, U, U));
-    x[0] = decoder_.block[index - turn - 1].decode(x[0], x[2], x[1], batch.find("lengths"));
+    x[0] = decoder_.block[index - turn - 1].decode(x[0], x[2], x[1],
+                                                   {.source_lengths = batch.find("lengths")});
     return x;
   }
   const Tensor& labels = batch["labels"];
@@ -314,26 +277,22 @@ NamedTensors T5::outputs(const Batch& batch) {
   return {{"logits", head_.logits(scaled)}, {"hidden", hidden}, {"encoder_hidden", x[1]}};
 }
 
-void T5::encode(const Batch& batch, KvCache& cache) {
+Tensor T5::encoded(const Batch& batch) {
   const Tensor& ids = batch["input_ids"];
-  require_unpacked(*this, batch);
+  require_one_document(*this, batch);
   require_ids(*this, "input_ids", ids);
   Tensor x = embed(ids, encoder_);
   const Tensor by_distance = bias(encoder_, ids.dim(1), ids.dim(1));
-  for (T5Block& block : encoder_.block) x = block.encode(x, by_distance, batch.find("lengths"));
-  const Tensor source = end_of(encoder_, x);
-  cache.set_source(batch.find("lengths"));
-  for (T5Block& block : decoder_.block) block.keep_source(source, cache);
+  for (T5Block& block : encoder_.block) x = block.encode(x, by_distance, scope_of(batch));
+  return end_of(encoder_, x);
 }
 
-Tensor T5::next_logits(const Tensor& ids, KvCache& cache) {
+Tensor T5::answered(const Tensor& ids, const Tensor& source, const AttentionScope& scope) {
   require_ids(*this, "the decoder's ids", ids);
   Tensor x = embed(ids, decoder_);
-  const Tensor by_distance = bias(decoder_, ids.dim(1), cache.length() + ids.dim(1));
-  for (T5Block& block : decoder_.block) x = block.decode(x, by_distance, cache);
-  const Tensor logits = head_.last_logits(before_head(x));
-  cache.advance(ids.dim(1));
-  return logits;
+  const Tensor by_distance = bias(decoder_, ids.dim(1), start_of(scope) + ids.dim(1));
+  for (T5Block& block : decoder_.block) x = block.decode(x, by_distance, source, scope);
+  return head_.last_logits(before_head(x));
 }
 
 std::string_view T5::note_on(DType dtype) const {

@@ -11,11 +11,11 @@
 
 #include <optional>
 
-#include "autograd/ops/attention.h"
+#include "nn/attention/attend.h"
 #include "nn/buffer.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"
-#include "nn/kv_cache.h"
+#include "nn/encoder_decoder.h"
 #include "nn/linear.h"
 #include "nn/lm_head.h"
 #include "nn/model.h"
@@ -26,29 +26,20 @@
 namespace zinc::nn {
 
 // Attention without biases and without a scale of the scores. Members q, k, v, o.
-class T5Attention : public Module {
+class T5Attention : public AttentionLayer {
  public:
-  // has_table: this layer has the stack's table of biases by distance.
-  T5Attention(Module& parent, std::string name, const T5Config& config, bool has_table);
+  // has_table: this layer has the stack's table of biases by distance. causal: a token sees the
+  // tokens up to itself.
+  T5Attention(Module& parent, std::string name, const T5Config& config, bool has_table,
+              bool causal);
 
-  // Makes x, which is the same on all tensor ranks, ready for keys(), values() and forward().
-  Tensor entered(const Tensor& x);
-  Tensor keys(const Tensor& x) { return k_.forward(x); }
-  Tensor values(const Tensor& x) { return v_.forward(x); }
-  // x: [B, T, C]. `keys` and `values` come from the tokens that are attended to. `options`: masks
-  // and bias.
-  Tensor forward(const Tensor& x, const Tensor& keys, const Tensor& values,
-                 autograd::AttentionOptions options);
-  int64_t num_heads() const { return num_heads_ / num_tensor_ranks(); }  // heads of this rank
+  // x: [B, T, C] -> [B, T, C], attention within one text.
+  Tensor forward(const Tensor& x, const AttentionScope& scope, const PositionTerms& positions);
+  // Attention of x [B, U, C] to the tokens of source [B, T, C].
+  Tensor forward_across(const Tensor& x, const Tensor& source, const AttentionScope& scope);
   Embedding& relative_attention_bias() { return *relative_attention_bias_; }
 
- protected:
-  void on_share() override;
-
  private:
-  int64_t num_heads_;
-  double dropout_;
-  uint64_t site_;
   Linear q_;
   Linear k_;
   Linear v_;
@@ -63,20 +54,18 @@ class T5Block : public Module {
   // Block "0" has the stack's table.
   T5Block(Module& parent, std::string name, const T5Config& config, bool decodes);
 
-  // For an encoder: x [B, T, C]; bias [H, 2 T - 1]; lengths [B] or undefined.
-  Tensor encode(const Tensor& x, const Tensor& bias, const Tensor& lengths);
-  // For a decoder: x [B, U, C]; `source` is the encoder's output [B, T, C], with its `lengths`.
-  Tensor decode(const Tensor& x, const Tensor& bias, const Tensor& source, const Tensor& lengths);
-  // The same for tokens that follow those in the cache, which also holds the source.
-  Tensor decode(const Tensor& x, const Tensor& bias, KvCache& cache);
-  void keep_source(const Tensor& source, KvCache& cache);
+  // In an encoder: x [B, T, C]; bias [H, 2 T - 1].
+  Tensor encode(const Tensor& x, const Tensor& bias, const AttentionScope& scope);
+  // In a decoder: x [B, U, C]; `source` is the encoder's output [B, T, C].
+  Tensor decode(const Tensor& x, const Tensor& bias, const Tensor& source,
+                const AttentionScope& scope);
 
   Embedding& table() { return self_.attention.relative_attention_bias(); }
 
  private:
-  struct AttentionLayer : Module {
-    AttentionLayer(Module& parent, std::string name, std::string attention_name,
-                   const T5Config& config, bool has_table);
+  struct AttentionPart : Module {
+    AttentionPart(Module& parent, std::string name, std::string attention_name,
+                  const T5Config& config, bool has_table, bool causal);
     T5Attention attention;
     RMSNorm norm;
     Dropout dropout;
@@ -96,19 +85,15 @@ class T5Block : public Module {
     Dropout dropout;
   };
 
-  Tensor with_source(const Tensor& x, const Tensor& attended, const Tensor& source,
-                     const Tensor& lengths);
-  Tensor with_cross(const Tensor& x, const Tensor& attended, const Tensor& keys,
-                    const Tensor& values, const Tensor& lengths);
   Tensor with_dense(const Tensor& x, const Tensor& attended);
 
   Module layer_;
-  AttentionLayer self_;
-  std::optional<AttentionLayer> cross_;
+  AttentionPart self_;
+  std::optional<AttentionPart> cross_;
   FeedForwardLayer feed_forward_;
 };
 
-class T5 : public Model, public Staged, public EncoderDecoderLm, public HasOutputs {
+class T5 : public EncoderDecoder, public Staged, public HasOutputs {
  public:
   explicit T5(const T5Config& config);  // throws ConfigError where it is inconsistent
 
@@ -128,8 +113,6 @@ class T5 : public Model, public Staged, public EncoderDecoderLm, public HasOutpu
   int64_t num_stages() override;
   TensorList stage(int64_t index, const Batch& batch, TensorList x) override;
   bool is_block(int64_t index) override;
-  void encode(const Batch& batch, KvCache& cache) override;
-  Tensor next_logits(const Tensor& ids, KvCache& cache) override;
   Linear* logits_layer() override { return head_.layer(); }
   int64_t decoder_start_token() const override { return config_.decoder_start_token; }
   std::string_view model_type() const override { return "t5"; }
@@ -151,6 +134,8 @@ class T5 : public Model, public Staged, public EncoderDecoderLm, public HasOutpu
     Buffer buckets;   // buckets by distance, for the table
   };
 
+  Tensor encoded(const Batch& batch) override;
+  Tensor answered(const Tensor& ids, const Tensor& source, const AttentionScope& scope) override;
   Tensor embed(const Tensor& ids, Stack& stack);
   Tensor bias(Stack& stack, int64_t queries, int64_t keys);
   Tensor decoder_ids(const Batch& batch) const;

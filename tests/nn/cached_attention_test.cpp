@@ -10,7 +10,7 @@
 #include "autograd/ops/attention.h"
 #include "autograd/ops/relative_position.h"
 #include "autograd/ops/rotary.h"
-#include "nn/kv_cache.h"
+#include "nn/attention/kv_cache.h"
 #include "tests/autograd/rank.h"
 
 namespace zinc::nn {

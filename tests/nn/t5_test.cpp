@@ -10,7 +10,7 @@
 #include "autograd/mode.h"
 #include "autograd/ops/cast.h"
 #include "core/error.h"
-#include "nn/kv_cache.h"
+#include "nn/attention/kv_cache.h"
 #include "nn/models/t5.h"
 #include "tests/autograd/rank.h"
 
@@ -203,7 +203,7 @@ TEST(T5, GenerationNeedsASource) {
   KvCache cache(4);
   const Tensor start = ids_tensor({6}, Shape{1, 1});
   EXPECT_EQ(message_of([&] { model.next_logits(start, cache); }),
-            "KvCache: there is no source for layer 1; let the model encode() the texts into the "
+            "KvCache: there is no source; let the model encode() the texts into the "
             "cache first");
   EXPECT_EQ(find_interface<CausalLm>(model), nullptr);
 }

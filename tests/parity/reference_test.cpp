@@ -17,7 +17,7 @@
 #include "files/safetensors/reader.h"
 #include "generate/generate.h"
 #include "hub/model.h"
-#include "nn/kv_cache.h"
+#include "nn/attention/kv_cache.h"
 #include "train/weights/save_model.h"
 #include "zero/engine.h"
 

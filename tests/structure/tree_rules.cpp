@@ -21,6 +21,10 @@ struct Call {
   const char* text;
 };
 
+constexpr const char* kAllButModels = "(?!nn/models/).*";
+constexpr const char* kModelsAttend =
+    "a model knows of no ranks, caches or packing: it says what its attention is "
+    "(nn/attention/attend.h)";
 constexpr const char* kPrograms = "(apps|bench|tests|examples)/.*";
 
 constexpr std::array kCalls{
@@ -47,6 +51,11 @@ constexpr std::array kCalls{
     Call{"#pragma omp", R"(^\s*#\s*pragma\s+omp\s+(?!simd))", "(tests|bench)/.*",
          "loops over threads are parallel_for() of core/parallel.h"},
     Call{"<<<", R"(<<<)", "tests/emulator/.*", "device code is launched through launch()"},
+    Call{"anks", R"(\b(TensorRanks|SequenceRanks|tensor_ranks|num_tensor_ranks|sequence_ranks)\b)",
+         kAllButModels, kModelsAttend},
+    Call{"ache", R"(\b(KvCache|kv_cache|cache)\b)", kAllButModels, kModelsAttend},
+    Call{"pack", R"(\b(un)?pack(ed|ing)\b)", kAllButModels, kModelsAttend},
+    Call{"scope.", R"(\bscope\.\w+)", kAllButModels, kModelsAttend},
 };
 
 bool is_header(const std::string& path) { return path.ends_with(".h") || path.ends_with(".cuh"); }

@@ -189,6 +189,20 @@ TEST(CallRule, LibraryThatPrintsExitsOrAborts_IsCaught) {
   }
 }
 
+TEST(CallRule, ModelThatNamesRanksCachesOrPacking_IsCaught) {
+  for (const char* line : {"TensorRanks* ranks = tensor_ranks();", "nn::SequenceRanks* ranks;",
+                           "void encode(KvCache& cache);", "if (scope.positions.defined()) {",
+                           "const bool packed = true;", "x / num_tensor_ranks();"}) {
+    EXPECT_THAT(problems_of(check_calls, "nn/models/a.cpp", line),
+                testing::Contains(HasSubstr("knows of no ranks")))
+        << line;
+    EXPECT_THAT(problems_of(check_calls, "nn/attention/attend.cpp", line), IsEmpty()) << line;
+  }
+  for (const char* line : {"ids.rank() == 2", "cached_elements_per_token()", "start_of(scope)"}) {
+    EXPECT_THAT(problems_of(check_calls, "nn/models/a.cpp", line), IsEmpty()) << line;
+  }
+}
+
 TEST(CallRule, WhatOnlyLooksAlike_Passes) {
   for (const char* line :
        {"std::snprintf(text, 8, \"x\");", "communicator.abort(1);", "void abort(int code);",

@@ -11,6 +11,7 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "tests/nn/plain_lm.h"
 #include "tests/zero/mesh_models.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
@@ -25,7 +26,18 @@ constexpr int kSteps = 3;
 constexpr int64_t kTokens = 16;  // of a sequence
 constexpr int64_t kRows = 2;     // sequences of a micro-batch
 
-enum class Kind : uint8_t { gpt2, llama, grouped, few_heads, qwen3, bloom, neox, chatglm };
+enum class Kind : uint8_t {
+  gpt2,
+  llama,
+  grouped,
+  few_heads,
+  qwen3,
+  bloom,
+  neox,
+  chatglm,
+  plain,
+  plain_of_two
+};
 
 std::unique_ptr<nn::Model> make(Kind kind) {
   switch (kind) {
@@ -60,6 +72,11 @@ std::unique_ptr<nn::Model> make(Kind kind) {
       return test::make_mesh_neox();
     case Kind::chatglm:
       return test::make_mesh_chatglm();
+    case Kind::plain:
+      return std::make_unique<nn::test::PlainLm>();
+    case Kind::plain_of_two:
+      return std::make_unique<nn::test::PlainLm>(
+          nn::test::PlainConfig{.kv_heads = 2, .norms = false});
   }
   return nullptr;
 }
@@ -222,7 +239,7 @@ const auto numbered = [](const auto& info) { return testing::PrintToString(info.
 INSTANTIATE_TEST_SUITE_P(Models, SequenceTraining,
                          testing::Combine(testing::Values(Kind::gpt2, Kind::llama, Kind::grouped,
                                                           Kind::qwen3, Kind::bloom, Kind::neox,
-                                                          Kind::chatglm),
+                                                          Kind::chatglm, Kind::plain),
                                           testing::Values(Ranks{2, 1}, Ranks{4, 1}),
                                           testing::Values(1)),
                          numbered);
@@ -231,16 +248,17 @@ INSTANTIATE_TEST_SUITE_P(Stages, SequenceTraining,
                                           testing::Values(Ranks{2, 2}),
                                           testing::Values(0, 1, 2, 3)),
                          numbered);
-INSTANTIATE_TEST_SUITE_P(
-    WithTensorRanks, SequenceTraining,
-    testing::Combine(testing::Values(Kind::gpt2, Kind::llama, Kind::bloom, Kind::chatglm),
-                     testing::Values(Ranks{2, 1, 2}, Ranks{2, 2, 2}), testing::Values(1, 3)),
-    numbered);
+INSTANTIATE_TEST_SUITE_P(WithTensorRanks, SequenceTraining,
+                         testing::Combine(testing::Values(Kind::gpt2, Kind::llama, Kind::bloom,
+                                                          Kind::chatglm, Kind::plain),
+                                          testing::Values(Ranks{2, 1, 2}, Ranks{2, 2, 2}),
+                                          testing::Values(1, 3)),
+                         numbered);
 
 INSTANTIATE_TEST_SUITE_P(
     ModelsByKeys, SequenceTraining,
     testing::Combine(testing::Values(Kind::gpt2, Kind::few_heads, Kind::qwen3, Kind::bloom,
-                                     Kind::neox, Kind::chatglm),
+                                     Kind::neox, Kind::chatglm, Kind::plain, Kind::plain_of_two),
                      testing::Values(Ranks{2, 1, 1, kKeys}, Ranks{4, 1, 1, kKeys},
                                      Ranks{2, 1, 1, kRing}, Ranks{4, 1, 1, kRing}),
                      testing::Values(1)),

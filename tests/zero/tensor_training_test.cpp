@@ -12,12 +12,13 @@
 #include "autograd/ops/unary.h"
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "nn/attention/kv_cache.h"
 #include "nn/dropout.h"
-#include "nn/kv_cache.h"
 #include "nn/lora.h"
 #include "nn/mlp.h"
 #include "nn/models/encoder_classifier.h"
 #include "parallel/tensor_ranks.h"
+#include "tests/nn/plain_lm.h"
 #include "tests/zero/mesh_models.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
@@ -44,6 +45,9 @@ enum class Kind : uint8_t {
   qwen3,
   llama_of_one_key,
   chatglm_of_two_keys,
+  plain,
+  plain_without_norms,
+  plain_of_two_keys,
   bert,
   roberta,
   roberta_of_texts,
@@ -86,6 +90,13 @@ std::unique_ptr<nn::Model> make(Kind kind) {
       return test::make_mesh_chatglm();
     case Kind::chatglm_of_two_keys:
       return test::make_mesh_chatglm(2);
+    case Kind::plain:
+      return std::make_unique<nn::test::PlainLm>();
+    case Kind::plain_without_norms:
+      return std::make_unique<nn::test::PlainLm>(nn::test::PlainConfig{.norms = false});
+    case Kind::plain_of_two_keys:
+      return std::make_unique<nn::test::PlainLm>(
+          nn::test::PlainConfig{.kv_heads = 2, .norms = false});
     case Kind::bert:
     case Kind::roberta:
     case Kind::roberta_of_texts: {
@@ -249,7 +260,8 @@ INSTANTIATE_TEST_SUITE_P(
     Models, TensorTraining,
     testing::Combine(testing::Values(Kind::gpt2, Kind::gpt2_untied, Kind::llama, Kind::bloom,
                                      Kind::neox, Kind::chatglm, Kind::qwen3, Kind::llama_of_one_key,
-                                     Kind::chatglm_of_two_keys),
+                                     Kind::chatglm_of_two_keys, Kind::plain,
+                                     Kind::plain_of_two_keys),
                      testing::Values(Ranks{2, 1}, Ranks{4, 1}), testing::Values(1)),
     [](const auto& info) { return testing::PrintToString(info.index); });
 INSTANTIATE_TEST_SUITE_P(Encoders, TensorTraining,
@@ -262,11 +274,11 @@ INSTANTIATE_TEST_SUITE_P(StagesOfEncoders, TensorTraining,
                                           testing::Values(Ranks{2, 2}),
                                           testing::Values(0, 1, 2, 3)),
                          [](const auto& info) { return testing::PrintToString(info.index); });
-INSTANTIATE_TEST_SUITE_P(Stages, TensorTraining,
-                         testing::Combine(testing::Values(Kind::gpt2, Kind::llama, Kind::qwen3),
-                                          testing::Values(Ranks{2, 2}),
-                                          testing::Values(0, 1, 2, 3)),
-                         [](const auto& info) { return testing::PrintToString(info.index); });
+INSTANTIATE_TEST_SUITE_P(
+    Stages, TensorTraining,
+    testing::Combine(testing::Values(Kind::gpt2, Kind::llama, Kind::qwen3, Kind::plain),
+                     testing::Values(Ranks{2, 2}), testing::Values(0, 1, 2, 3)),
+    [](const auto& info) { return testing::PrintToString(info.index); });
 
 // Ranks that share tokens between sliced layers; each draws different elements for dropout.
 class TensorTokens : public testing::TestWithParam<std::tuple<Kind, Ranks, int>> {
@@ -287,7 +299,7 @@ INSTANTIATE_TEST_SUITE_P(Models, TensorTokens,
                          testing::Combine(testing::Values(Kind::gpt2_without_dropout, Kind::llama,
                                                           Kind::bloom, Kind::neox, Kind::chatglm,
                                                           Kind::qwen3, Kind::llama_of_one_key,
-                                                          Kind::chatglm_of_two_keys),
+                                                          Kind::chatglm_of_two_keys, Kind::plain),
                                           testing::Values(Ranks{2, 1}, Ranks{4, 1}),
                                           testing::Values(1)),
                          [](const auto& info) { return testing::PrintToString(info.index); });
@@ -507,7 +519,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values(Kind::gpt2, Kind::gpt2_untied,
                                      Kind::gpt2_with_dropout_of_scores, Kind::llama, Kind::bloom,
                                      Kind::neox, Kind::chatglm, Kind::bert, Kind::roberta_of_texts,
-                                     Kind::classifier, Kind::t5, Kind::t5_gated),
+                                     Kind::classifier, Kind::t5, Kind::t5_gated,
+                                     Kind::plain_without_norms),
                      testing::Values(DType::f32, DType::bf16)),
     [](const auto& info) { return testing::PrintToString(info.index); });
 

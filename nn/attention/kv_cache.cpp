@@ -1,4 +1,4 @@
-#include "nn/kv_cache.h"
+#include "nn/attention/kv_cache.h"
 
 #include <algorithm>
 #include <numeric>
@@ -59,21 +59,28 @@ KvCache::Seen KvCache::extend(const Tensor& keys, const Tensor& values, int64_t 
   return {.keys = append(keys, layer.keys), .values = append(values, layer.values)};
 }
 
-void KvCache::set_source(const Tensor& lengths) {
+void KvCache::set_source(const Tensor& hidden, const Tensor& lengths) {
   require(!autograd::gradients_enabled(),
           "KvCache: only under NoGrad; what is kept has no history");
   clear();
+  require(hidden.rank() == 3, "KvCache: a source is [B, T, features], not ", hidden.shape());
   sources_.clear();
-  texts_.clear();
+  texts_.resize(static_cast<size_t>(hidden.dim(0)));
+  std::iota(texts_.begin(), texts_.end(), int64_t{0});
+  source_hidden_ = hidden;
   source_lengths_ = lengths;
+}
+
+const Tensor& KvCache::source_hidden() const {
+  require(!texts_.empty(),
+          "KvCache: there is no source; let the model encode() the texts into the cache first");
+  return source_hidden_;
 }
 
 void KvCache::add_source(const Tensor& keys, const Tensor& values) {
   require(keys.rank() == 3 && keys.shape() == values.shape(), "KvCache: a source's keys ",
           keys.shape(), " and values ", values.shape(), " must be [B, T, features] both");
   sources_.push_back({.keys = keys, .values = values});
-  texts_.resize(static_cast<size_t>(keys.dim(0)));
-  std::iota(texts_.begin(), texts_.end(), int64_t{0});
 }
 
 const KvCache::Seen& KvCache::source() const {
@@ -88,6 +95,7 @@ void KvCache::advance(int64_t tokens) {
             " layers were extended");
   next_layer_ = 0;
   length_ += tokens;
+  if (sources_.size() == layers_.size()) source_hidden_ = {};
 }
 
 void KvCache::clear(std::span<const int32_t> padding) {
@@ -120,6 +128,7 @@ void KvCache::select_source(std::span<const int64_t> rows) {
   for (const int64_t row : rows) texts.push_back(texts_[static_cast<size_t>(row)]);
   if (texts == texts_) return;
   const Tensor index = tensor_of_rows(rows);
+  if (source_hidden_.defined()) source_hidden_ = rows_of(source_hidden_, index);
   for (Seen& source : sources_) {
     source = {.keys = rows_of(source.keys, index), .values = rows_of(source.values, index)};
   }

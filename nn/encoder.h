@@ -1,4 +1,4 @@
-// nn/models/encoder.h: what models that read a whole text at once have in common.
+// nn/encoder.h: what models that read a whole text at once have in common.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ std::string_view name_of(EncoderTask task);
 
 // Throws InvalidArgument where the batch packs several documents into a row: attention in both
 // directions would mix them.
-void require_unpacked(const Model& model, const Batch& batch);
+void require_one_document(const Model& model, const Batch& batch);
 
 // Throws InvalidArgument unless the labels are the task's: [B], or [B, T].
 void require_labels(const Model& model, EncoderTask task, const Tensor& ids, const Tensor& labels);

@@ -1,4 +1,4 @@
-#include "nn/models/encoder.h"
+#include "nn/encoder.h"
 
 #include "autograd/ops/cast.h"
 #include "autograd/ops/reshape.h"
@@ -21,7 +21,7 @@ std::string_view name_of(EncoderTask task) {
   return "none";
 }
 
-void require_unpacked(const Model& model, const Batch& batch) {
+void require_one_document(const Model& model, const Batch& batch) {
   require(!batch.find("document_starts").defined(), model.model_type(),
           ": the batch has several documents in a row, which attention in both directions would "
           "mix; give each a row of its own (\"packing\": false)");

@@ -1,4 +1,5 @@
-// nn/kv_cache.h: keeps the keys and values of the tokens that a model has seen, for generation.
+// nn/attention/kv_cache.h: keeps the keys and values of the tokens that a model has seen, for
+// generation.
 //
 // A pass over new tokens adds their keys and values, layer by layer in the order of the model, and
 // attends to all. The cache works without gradients only. Results equal those of a pass over all
@@ -36,12 +37,17 @@ class KvCache {
   // lie side by side, since each pass reads them head by head. Throws InvalidArgument if the tokens
   // exceed the capacity, or if gradients are enabled.
   Seen extend(const Tensor& keys, const Tensor& values, int64_t heads);
-  // Forgets tokens and source, and begins another source. lengths: [B] i32, or undefined: all
-  // tokens. Then add_source() follows for each layer in turn: [B, T, features].
-  void set_source(const Tensor& lengths);
+  // Forgets tokens and source, and begins another source: the encoder's output [B, T, C]. lengths:
+  // [B] i32, or undefined: all tokens. The first pass over tokens makes the keys and values of it,
+  // [B, T, features], by add_source() for each layer behind its extend().
+  void set_source(const Tensor& hidden, const Tensor& lengths);
   void add_source(const Tensor& keys, const Tensor& values);
   // The source of the layer that was extended last. Throws InvalidArgument if there is none.
   const Seen& source() const;
+  bool has_source() const { return next_layer_ >= 1 && next_layer_ <= sources_.size(); }
+  // The encoder's output; undefined once the keys and values of all layers are there. Throws
+  // InvalidArgument if no source was set.
+  const Tensor& source_hidden() const;
   const Tensor& source_lengths() const { return source_lengths_; }
   // Ends a pass over `tokens` new tokens, after every layer was extended.
   void advance(int64_t tokens);
@@ -71,6 +77,7 @@ class KvCache {
   std::vector<int32_t> padding_;  // padding columns, by row; empty: none
   std::vector<Seen> sources_;     // by layer
   std::vector<int64_t> texts_;    // by row: the number of its source in set_source()
+  Tensor source_hidden_;          // until the first pass has ended
   Tensor source_lengths_;
 };
 

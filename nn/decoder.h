@@ -1,4 +1,4 @@
-// nn/models/decoder.h: what decoder-only language models have in common.
+// nn/decoder.h: what decoder-only language models have in common.
 //
 // A decoder gives its embedding, its blocks, the norm behind the last block, and its head. Loss,
 // stages, outputs and generation are the same for all decoders.
@@ -6,8 +6,8 @@
 
 #include <cstdint>
 
-#include "nn/attention.h"
-#include "nn/kv_cache.h"
+#include "nn/attention/kv_cache.h"
+#include "nn/attention/self_attention.h"
 #include "nn/lm_head.h"
 #include "nn/model.h"
 #include "nn/sequence_ranks.h"

@@ -1,4 +1,4 @@
-#include "nn/models/decoder.h"
+#include "nn/decoder.h"
 
 #include <algorithm>
 #include <utility>
