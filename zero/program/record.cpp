@@ -175,10 +175,12 @@ void record_stages(parallel::PipelineCut& cut, const nn::Batch& batch, Recording
 Record record_step(nn::Model& model, const ShardGroups& groups, const ExampleBatch& example,
                    int64_t together, parallel::PipelineCut* cut, bool splits) {
   const bool remakes = autograd::Mode::current().remakes;
+  autograd::SavedTensorStore* const inputs = autograd::Mode::current().recompute_store;
   WorkLog log;
   Context context(parallel::meta_context(&log));
   const ContextScope scope(context);
-  const autograd::RemakeScope as_outside(remakes);
+  const autograd::RemakeScope remakes_as_outside(remakes);
+  const autograd::RecomputeInputScope saves_as_outside(inputs);
   RecordingSource recorder(groups, context, log);
   const parallel::SourceScope sources(model, recorder);
   serve(model, groups, recorder);
