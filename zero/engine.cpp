@@ -18,6 +18,7 @@
 #include "core/trace_marks.h"
 #include "kernels/attention_library.h"
 #include "kernels/gemm_choice.h"
+#include "nn/buffer.h"
 #include "nn/first_values.h"
 #include "nn/linear.h"
 #include "optim/factory.h"
@@ -219,6 +220,7 @@ PlannedStep plan_step(nn::Model& model, const ShardGroups& groups, const EngineC
   InputCounter inputs(config.recompute.partition_activations && world.tensor() != nullptr
                           ? world.tensor()->size()
                           : 1);
+  const nn::LargestBatchScope largest(example.is_largest);
   const autograd::RecomputeInputScope counts(config.recompute.moves_inputs() ? &inputs : nullptr);
   StepPolicy policy =
       choose_policy(config, groups, world.context().device(), options.dynamic_model);

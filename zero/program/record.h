@@ -40,7 +40,8 @@ using ExampleBatch = std::function<nn::Batch()>;
 // Runs `model` with `example` on a meta device. `together`: so many batches side by side
 // (parallel/vertical_passes.h). `cut`: only the stages of this rank of a pipeline. `splits`:
 // gradients of weights are made apart. Afterwards the model's parameters have their sources back.
-// The scopes around the call hold in it: autograd::RemakeScope, autograd::RecomputeInputScope.
+// The scopes around the call hold in it: autograd::RemakeScope, autograd::RecomputeInputScope,
+// nn::LargestBatchScope.
 // Throws InvalidArgument with what the model complains of, and behind which parameter.
 Record record_step(nn::Model& model, const ShardGroups& groups, const ExampleBatch& example,
                    int64_t together = 1, parallel::PipelineCut* cut = nullptr, bool splits = false);
