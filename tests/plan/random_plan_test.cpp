@@ -294,8 +294,6 @@ DrawnRun draw_run(uint64_t seed) {
   run.steps = draw.one_of<int64_t>("steps", {4, 5});
   run.evaluates = draw.flip("evaluates");
   run.saves = draw.flip("saves");
-  // After an evaluation between steps such a run takes 256 bytes that are not planned yet.
-  if (!goes_on && engine.recompute.is_on()) run.evaluates = false;
   if (run.evaluates) run.eval_every = draw.one_of<int64_t>("eval_every", {0, 1, 2, 3});
   if (run.saves) run.save_every = draw.one_of<int64_t>("save_every", {0, 1, 2, 3});
   if (run.saves) run.config.checkpoint.every = draw.one_of<int64_t>("checkpoint_every", {0, 1, 3});
@@ -360,6 +358,14 @@ std::vector<MemoryReport> memory_of(const DrawnRun& run) {
   return ranks;
 }
 
+// Saved inputs in host memory may meet an update there that goes on beside the next forward pass,
+// but not in a run where each step is followed by what waits for the update. A plan is for runs
+// that evaluate and save at any time.
+bool waits_after_every_step(const DrawnRun& run) {
+  return run.config.engine.recompute.inputs_on() == zero::OffloadDevice::cpu &&
+         ((run.evaluates && run.eval_every == 1) || (run.saves && run.save_every == 1));
+}
+
 void expect_plan_is_the_peak(const DrawnRun& run) {
   SCOPED_TRACE(run.words);
   PlanOptions options{.world = run.world,
@@ -394,7 +400,8 @@ void expect_plan_is_the_peak(const DrawnRun& run) {
       const auto tier = static_cast<Tier>(t);
       // The longest sequences need not come when all else is there, except in what is kept for
       // them.
-      if (is_fullest && (!run.unequal || tier == Tier::nvme)) {
+      const bool meets_inputs = tier != Tier::pinned_host || !waits_after_every_step(run);
+      if (is_fullest && meets_inputs && (!run.unequal || tier == Tier::nvme)) {
         EXPECT_EQ(planned.peaks.at(tier).peak, ranks[rank].at(tier).peak)
             << name_of(tier) << " of rank " << rank;
       } else {
