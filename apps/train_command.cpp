@@ -12,7 +12,6 @@
 #include <fstream>
 #include <functional>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
@@ -60,7 +59,6 @@ namespace {
 
 constexpr int64_t kEvaluationTokens = 131'072;  // at most
 constexpr int64_t kSampleTokens = 400;
-constexpr int64_t kPadMultiple = 8;  // tokens, of a batch of examples
 
 struct TrainArguments {
   std::string config;
@@ -475,12 +473,7 @@ Input open_input(Job& job, const TrainArguments& options, const comm::World& wor
     input.first_weights = input.adapted_weights.get();
   }
   const int64_t micro_batch = job.config.engine.batch.micro_batch;
-  const bool lengths = has_short_batches(job);
-  // Ranks that share a sequence have equal parts of it.
-  const int64_t pad_multiple =
-      lengths ? std::lcm(kPadMultiple, nn::parts_of_sequence(job.config.engine.sequence_exchange,
-                                                             job.config.mesh.sequence))
-              : 0;
+  const int64_t pad_multiple = job.data->has_lengths() ? job.config.pad_multiple() : 0;
   const data::RunLength length = length_of(job, options, world);
   job.steps = length.steps;
   input.loader = std::make_unique<data::Loader>(

@@ -33,17 +33,22 @@ namespace random_plan_test {
 using test::Draw;
 
 constexpr int64_t kDrawnSeq = 20;
+constexpr int64_t kShorter = 13;
+
+// Tokens of samples: all kDrawnSeq; two of three fewer; all kShorter. Where they are not all
+// kDrawnSeq, a batch is as long as its longest sample.
+enum class Rows : uint8_t { full, unequal, shorter };
+std::string_view name_of(Rows rows) {
+  return rows == Rows::full ? "full" : rows == Rows::unequal ? "unequal" : "shorter";
+}
 
 class CountedTokens final : public data::Dataset {
  public:
-  // `unequal`: two samples of three are shorter than kDrawnSeq.
-  CountedTokens(data::BatchFields fields, bool unequal)
-      : fields_(std::move(fields)), unequal_(unequal) {}
+  CountedTokens(data::BatchFields fields, Rows rows) : fields_(std::move(fields)), rows_(rows) {}
   int64_t num_samples() const override { return 512; }
   data::BatchFields fields() const override { return fields_; }
   void read(int64_t index, data::Sample& sample) const override {
-    const int64_t length = unequal_ && index % 3 > 0 ? 5 + index % 12 : kDrawnSeq;
-    for (int64_t i = 0; i < length; ++i) {
+    for (int64_t i = 0; i < length_of(index); ++i) {
       sample.tokens.push_back(static_cast<int32_t>((index * 5 + i) % 53));
       sample.labels.push_back(static_cast<int32_t>((index * 5 + i + 1) % 53));
       if (fields_.document_starts) sample.document_starts.push_back(i < 7 ? 0 : 7);
@@ -54,8 +59,13 @@ class CountedTokens final : public data::Dataset {
   std::string describe() const override { return "counted tokens"; }
 
  private:
+  int64_t length_of(int64_t index) const {
+    if (rows_ == Rows::unequal && index % 3 > 0) return 5 + index % 12;
+    return rows_ == Rows::shorter ? kShorter : kDrawnSeq;
+  }
+
   data::BatchFields fields_;
-  const bool unequal_;
+  const Rows rows_;
 };
 
 struct DrawnRun {
@@ -67,7 +77,7 @@ struct DrawnRun {
   int64_t save_every = 0;
   bool evaluates = false;
   bool saves = false;
-  bool unequal = false;  // sequences of a batch may be longer than those of another
+  Rows rows = Rows::full;
   int64_t steps = 4;
   int64_t evaluation_samples = 1;
   std::string words;
@@ -299,7 +309,7 @@ DrawnRun draw_run(uint64_t seed) {
   if (run.saves) run.config.checkpoint.every = draw.one_of<int64_t>("checkpoint_every", {0, 1, 3});
   run.config.checkpoint.asynchronous = draw.flip("asynchronous");
   run.evaluation_samples = draw.one_of<int64_t>("evaluation_samples", {1, 7, 20});
-  run.unequal = run.config.mesh.sequence == 1 && draw.one_of("unequal", {false, false, true});
+  run.rows = draw.named("rows", {Rows::full, Rows::full, Rows::unequal, Rows::shorter});
   run.words = fmt::format("seed {}:{}", seed, draw.words());
   return run;
 }
@@ -307,8 +317,8 @@ DrawnRun draw_run(uint64_t seed) {
 // By rank.
 std::vector<MemoryReport> memory_of(const DrawnRun& run) {
   std::vector<MemoryReport> ranks(static_cast<size_t>(run.world));
-  const CountedTokens data(run.fields, run.unequal);
-  const int64_t pad_multiple = run.unequal ? 4 : 0;
+  const CountedTokens data(run.fields, run.rows);
+  const int64_t pad_multiple = run.rows == Rows::full ? 0 : run.config.pad_multiple();
   const int64_t micro_batch = run.config.engine.batch.micro_batch;
   const files::ScratchFolder folder;
   comm::run_local_ranks(run.world, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
@@ -370,6 +380,7 @@ void expect_plan_is_the_peak(const DrawnRun& run) {
   SCOPED_TRACE(run.words);
   PlanOptions options{.world = run.world,
                       .seq = kDrawnSeq,
+                      .longest = run.rows == Rows::shorter ? kShorter : 0,
                       .fields = run.fields,
                       .backend = run.world == 1 ? "single" : "local",
                       .evaluate = run.evaluates,
@@ -401,7 +412,7 @@ void expect_plan_is_the_peak(const DrawnRun& run) {
       // The longest sequences need not come when all else is there, except in what is kept for
       // them.
       const bool meets_inputs = tier != Tier::pinned_host || !waits_after_every_step(run);
-      if (is_fullest && meets_inputs && (!run.unequal || tier == Tier::nvme)) {
+      if (is_fullest && meets_inputs && (run.rows != Rows::unequal || tier == Tier::nvme)) {
         EXPECT_EQ(planned.peaks.at(tier).peak, ranks[rank].at(tier).peak)
             << name_of(tier) << " of rank " << rank;
       } else {
