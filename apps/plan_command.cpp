@@ -102,6 +102,15 @@ int make_plan(PlanArguments options) {
     throw ConfigError(
         fmt::format("--seq {} is longer than the model's {} positions", options.plan.seq, longest));
   }
+  if (options.plan.longest > options.plan.seq) {
+    throw ConfigError(
+        fmt::format("--longest {} is longer than --seq {}: records that are longer "
+                    "are cut or left out",
+                    options.plan.longest, options.plan.seq));
+  }
+  if (options.plan.longest > 0 && options.pack) {
+    throw ConfigError("--pack fills rows of --seq tokens; --longest is of records that are padded");
+  }
   if (!options.dtype.empty()) {
     options.flags.dtype = parse_dtype(options.dtype);
     if (!options.flags.dtype || !is_float(*options.flags.dtype)) {
@@ -201,6 +210,10 @@ void add_plan_command(CLI::App& app, Action& action) {
   add_tuning_options(*verb, options->tuning);
   verb->add_flag("--save-frozen", options->save_frozen, "Checkpoints hold frozen weights too");
   verb->add_flag("--pack", options->pack, "Of a run on packed records: zinc train --pack");
+  verb->add_option("--longest", options->plan.longest,
+                   "Of a run on padded records: tokens of the longest one, which zinc train and "
+                   "zinc data say (default: --seq)")
+      ->check(CLI::PositiveNumber);
   verb->add_flag("--json", options->json, "Figures for programs");
   verb->add_flag("--kernels", options->kernels,
                  "The kernels of a step instead: launches, bytes, FLOP and time of each kind");

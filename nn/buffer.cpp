@@ -8,6 +8,7 @@
 namespace zinc::nn {
 
 const TensorList& Buffer::get(int64_t size, DType dtype) {
+  if (LargestBatchScope::is_on()) largest_ = std::max(largest_, size);
   const Device& device = Context::current().device();
   int64_t longest = 0;
   for (const Made& made : made_) {
@@ -16,7 +17,7 @@ const TensorList& Buffer::get(int64_t size, DType dtype) {
     longest = std::max(longest, made.size);
   }
   const autograd::NoGrad no_grad;
-  const int64_t length = std::max(size, 2 * longest);
+  const int64_t length = std::max({size, 2 * longest, largest_});
   made_.push_back(
       {.device = device, .dtype = dtype, .size = length, .tensors = make_(length, dtype)});
   return made_.back().tensors;

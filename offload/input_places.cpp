@@ -1,11 +1,19 @@
 #include "offload/input_places.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
 
 namespace zinc::offload {
+namespace {
+
+int64_t whole_blocks(int64_t bytes) {
+  return (bytes + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
+}
+
+}  // namespace
 
 // A row of places in one block.
 struct InputPlaces::Row {
@@ -21,8 +29,8 @@ struct InputPlaces::Row {
   std::vector<int64_t> free;  // free places; the next one to hand out is the last
 };
 
-InputPlaces::InputPlaces(Context& context, Tier tier, int64_t count)
-    : context_(context), tier_(tier), count_(count) {}
+InputPlaces::InputPlaces(Context& context, Tier tier, int64_t count, int64_t bytes)
+    : context_(context), tier_(tier), count_(count), place_bytes_(whole_blocks(bytes)) {}
 
 InputPlaces::Memory InputPlaces::take(int64_t bytes) {
   if (!contiguous()) {
@@ -30,15 +38,15 @@ InputPlaces::Memory InputPlaces::take(int64_t bytes) {
     void* const data = block->data();
     return {data, std::move(block)};
   }
-  const int64_t place_bytes = (bytes + kBlockAlignment - 1) / kBlockAlignment * kBlockAlignment;
   std::erase_if(rows_, [&](const std::shared_ptr<Row>& row) {
-    return row->place_bytes != place_bytes && row->is_unused();
+    return row->place_bytes < bytes && row->is_unused();
   });
   for (const std::shared_ptr<Row>& row : rows_) {
-    if (row->place_bytes == place_bytes && !row->free.empty()) return place_in(row);
+    if (row->place_bytes >= bytes && !row->free.empty()) return place_in(row);
   }
+  place_bytes_ = std::max(place_bytes_, whole_blocks(bytes));
   rows_.push_back(std::make_shared<Row>(
-      context_.allocate(count_ * place_bytes, Label::activations, tier_), place_bytes, count_));
+      context_.allocate(count_ * place_bytes_, Label::activations, tier_), place_bytes_, count_));
   return place_in(rows_.back());
 }
 

@@ -12,9 +12,11 @@ namespace zinc::offload {
 class InputPlaces {
  public:
   // `count` 0: every place is an allocation of its own, freed with the place. Otherwise a row of
-  // `count` places of equal size is allocated at once and kept. Another row is allocated when all
-  // places of that size are taken. A row of another size is freed once all of its places are free.
-  InputPlaces(Context& context, Tier tier, int64_t count);
+  // `count` places of equal size is allocated at once and kept. A place has `bytes` bytes, or as
+  // many as the largest input that came; smaller inputs take such places too. Another row is
+  // allocated when all large enough places are taken. A row of smaller places is freed once all of
+  // its places are free.
+  InputPlaces(Context& context, Tier tier, int64_t count, int64_t bytes = 0);
 
   bool contiguous() const { return count_ > 0; }
   Tier tier() const { return tier_; }
@@ -35,6 +37,7 @@ class InputPlaces {
   Context& context_;
   const Tier tier_;
   const int64_t count_;
+  int64_t place_bytes_;
   std::vector<std::shared_ptr<Row>> rows_;
 };
 

@@ -32,22 +32,23 @@ SwapExtents::SwapExtents(const std::vector<int64_t>& extent_bytes, Label label, 
 
 SwapExtents::~SwapExtents() { context_.allocator().count_storage(label_, -bytes_); }
 
-SwapSpace::Transfer SwapExtents::start_read(size_t extent, const Block& memory,
+SwapSpace::Transfer SwapExtents::start_read(size_t extent, const Block& memory, int64_t bytes,
                                             std::string_view name) {
-  planned_.bytes_read += bytes_of(extent);
+  bytes = whole_pages(bytes);
+  planned_.bytes_read += bytes;
   if (space_ == nullptr) return {};
-  return space_->read(
-      static_cast<int>(extent),
-      {static_cast<std::byte*>(memory.data()), static_cast<size_t>(bytes_of(extent))}, name);
+  return space_->read(static_cast<int>(extent),
+                      {static_cast<std::byte*>(memory.data()), static_cast<size_t>(bytes)}, name);
 }
 
-SwapSpace::Transfer SwapExtents::start_write(size_t extent, const Block& memory,
+SwapSpace::Transfer SwapExtents::start_write(size_t extent, const Block& memory, int64_t bytes,
                                              std::string_view name) {
-  planned_.bytes_written += bytes_of(extent);
+  bytes = whole_pages(bytes);
+  planned_.bytes_written += bytes;
   if (space_ == nullptr) return {};
-  return space_->write(
-      static_cast<int>(extent),
-      {static_cast<const std::byte*>(memory.data()), static_cast<size_t>(bytes_of(extent))}, name);
+  return space_->write(static_cast<int>(extent),
+                       {static_cast<const std::byte*>(memory.data()), static_cast<size_t>(bytes)},
+                       name);
 }
 
 SwapSpace::Stored SwapExtents::stored(size_t extent) const {

@@ -44,8 +44,18 @@ class SwapExtents {
   // Starts to read an extent into `memory`, or to write it from there. `memory`: at least
   // bytes_of(extent) bytes of host memory, untouched by other work until the caller has waited for
   // the transfer. `name` is for the trace and messages. See SwapSpace.
-  SwapSpace::Transfer start_read(size_t extent, const Block& memory, std::string_view name);
-  SwapSpace::Transfer start_write(size_t extent, const Block& memory, std::string_view name);
+  SwapSpace::Transfer start_read(size_t extent, const Block& memory, std::string_view name) {
+    return start_read(extent, memory, bytes_of(extent), name);
+  }
+  SwapSpace::Transfer start_write(size_t extent, const Block& memory, std::string_view name) {
+    return start_write(extent, memory, bytes_of(extent), name);
+  }
+  // The same with a value of fewer bytes, rounded up to whole_pages(). A read asks for as many as
+  // the last write gave.
+  SwapSpace::Transfer start_read(size_t extent, const Block& memory, int64_t bytes,
+                                 std::string_view name);
+  SwapSpace::Transfer start_write(size_t extent, const Block& memory, int64_t bytes,
+                                  std::string_view name);
 
   // See SwapSpace::stored() and SwapSpace::read_beside(). Nothing happens on a meta device.
   SwapSpace::Stored stored(size_t extent) const;

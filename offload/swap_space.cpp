@@ -45,8 +45,14 @@ SwapSpace::Extent& SwapSpace::free_extent(IoKind kind, int index, size_t bytes) 
   }
   bug_check(!extent.use->busy, "swap extent ", index, ": ", what,
             " while another transfer is under way");
-  bug_check(static_cast<int64_t>(bytes) == extent.bytes, "swap extent ", index, " has ",
-            extent.bytes, " bytes, not ", bytes);
+  bug_check(kind == IoKind::write || !extent.lost, "swap extent ", index,
+            " is read, but no write of it was completed");
+  const auto asked = static_cast<int64_t>(bytes);
+  const bool fits = kind == IoKind::read
+                        ? asked == extent.held
+                        : asked > 0 && asked <= extent.bytes && asked % kIoAlignment == 0;
+  bug_check(fits, "swap extent ", index, " of ", extent.bytes, " bytes holds ", extent.held,
+            ", and ", bytes, " were asked for: ", what);
   return extent;
 }
 
@@ -57,20 +63,22 @@ SwapSpace::Transfer SwapSpace::write(int index, std::span<const std::byte> data,
   transfer.space_ = this;
   transfer.kind_ = IoKind::write;
   transfer.extent_ = index;
+  transfer.bytes_ = std::ssize(data);
   transfer.begin_ns_ = TraceRecorder::now_ns();
   if (trace_ != nullptr) transfer.name_ = name;
   transfer.handle_ = storage_.write(file_, extent.offset, data, checksum());
   transfer.hold_ = Hold(extent.use);
   extent.lost = true;  // until the write is known to have succeeded
+  extent.held = transfer.bytes_;
   return transfer;
 }
 
 SwapSpace::Transfer SwapSpace::read(int index, std::span<std::byte> data, std::string_view name) {
   Extent& extent = free_extent(IoKind::read, index, data.size());
-  bug_check(!extent.lost, "swap extent ", index, " is read, but no write of it was completed");
   Transfer transfer;
   transfer.space_ = this;
   transfer.extent_ = index;
+  transfer.bytes_ = std::ssize(data);
   transfer.begin_ns_ = TraceRecorder::now_ns();
   if (trace_ != nullptr) transfer.name_ = name;
   transfer.data_ = data;
@@ -82,7 +90,7 @@ SwapSpace::Transfer SwapSpace::read(int index, std::span<std::byte> data, std::s
 SwapSpace::Stored SwapSpace::stored(int index) const {
   const Extent& extent = extents_.at(static_cast<size_t>(index));
   bug_check(!extent.lost, "swap extent ", index, " is read, but no write of it was completed");
-  return {.offset = extent.offset, .bytes = extent.bytes, .crc = extent.crc};
+  return {.offset = extent.offset, .bytes = extent.held, .crc = extent.crc};
 }
 
 void SwapSpace::read_beside(const Stored& stored, std::span<std::byte> data) const {
@@ -129,9 +137,9 @@ void SwapSpace::Transfer::wait() {
     extent.lost = false;
     extent.crc = crc;
     ++extent.generation;
-    space_->bytes_written_ += extent.bytes;
+    space_->bytes_written_ += bytes_;
   } else {
-    space_->bytes_read_ += extent.bytes;
+    space_->bytes_read_ += bytes_;
     if (space_->verify_) space_->check(extent, data_, crc);
   }
 }
@@ -149,7 +157,7 @@ void SwapSpace::record(const Transfer& transfer, int64_t wait_begin_ns) {
                   .name = transfer.name_,
                   .begin_ns = begin,
                   .end_ns = over,
-                  .bytes = bytes_of(transfer.extent_),
+                  .bytes = transfer.bytes_,
                   .id = id});
   if (over <= wait_begin_ns) return;  // nobody had to wait
   trace_->record({.kind = TraceKind::stall,
@@ -166,7 +174,7 @@ void SwapSpace::check(const Extent& extent, std::span<std::byte> data, uint32_t 
   found = again.crc32c();
   if (found == extent.crc) return;
   throw IoError("read", file_.path(), extent.offset, EIO,
-                str("the ", extent.bytes, " bytes there are not those of write number ",
+                str("the ", data.size(), " bytes there are not those of write number ",
                     extent.generation, ": their CRC-32C is ", found, " instead of ", extent.crc,
                     "; the disk or its driver is at fault, use another nvme_path"));
 }

@@ -86,7 +86,8 @@ class SwapSpace {
     SwapSpace* space_ = nullptr;
     IoKind kind_ = IoKind::read;
     int extent_ = 0;
-    std::span<std::byte> data_;
+    int64_t bytes_ = 0;
+    std::span<std::byte> data_;  // of a read
     int64_t begin_ns_ = 0;
     std::string name_;
     Hold hold_;
@@ -96,8 +97,9 @@ class SwapSpace {
   // Opens and reserves the file. `storage` must outlive the space. Throws IoError.
   SwapSpace(Storage& storage, const SwapOptions& options);
 
-  // `data`: the whole extent, rounded up to kIoAlignment and aligned to it; untouched until the
-  // transfer is over. One transfer of an extent at a time; no read before a write was waited for.
+  // `data`: whole multiples of kIoAlignment, aligned to it, at most the extent; untouched until the
+  // transfer is over. A read asks for as many bytes as the last write gave. One transfer of an
+  // extent at a time; no read before a write was waited for.
   // Anything else is an InternalError, or an IoError (ETIMEDOUT) if the transfer under way has
   // hung. `name` is for the trace. Called from one thread.
   Transfer write(int extent, std::span<const std::byte> data, std::string_view name = {});
@@ -126,6 +128,7 @@ class SwapSpace {
   struct Extent {
     int64_t offset = 0;
     int64_t bytes = 0;
+    int64_t held = 0;         // bytes of the last write
     uint64_t generation = 0;  // writes that were waited for
     uint32_t crc = 0;
     std::shared_ptr<Use> use = std::make_shared<Use>();

@@ -47,8 +47,9 @@ void SwappedInputs::close() {
   extents_.reset();
 }
 
-std::unique_ptr<SwappedInputs::Input> SwappedInputs::take() {
-  bug_check(extents_ != nullptr && has_room(), "no room for another saved input");
+std::unique_ptr<SwappedInputs::Input> SwappedInputs::take(int64_t bytes) {
+  bug_check(extents_ != nullptr && has_room() && bytes <= bytes_, "no room for a saved input of ",
+            bytes, " bytes");
   const auto oldest = [this](auto&& wanted) {
     const auto found = std::find_if(waiting_.begin(), waiting_.end(), wanted);
     return found == waiting_.end() ? nullptr : (*found)->buffer_;
@@ -65,7 +66,7 @@ std::unique_ptr<SwappedInputs::Input> SwappedInputs::take() {
   }
   context_.stream(StreamRole::copy_out)->wait(buffer->left);
   std::unique_ptr<Input> input(
-      new Input(shared_from_this(), extent, context_.random().micro_batch()));
+      new Input(shared_from_this(), extent, bytes, context_.random().micro_batch()));
   free_extents_.pop_back();
   input->stays_ = stays(waiting_.size());
   waiting_.push_back(input.get());
@@ -166,8 +167,8 @@ void SwappedInputs::finish(Buffer& buffer) {
 void SwappedInputs::start_write(Buffer& buffer) {
   Input& input = *buffer.holds;
   buffer.filled.wait();
-  buffer.transfer =
-      extents_->start_write(input.extent_, buffer.memory, str("saved input ", input.extent_));
+  buffer.transfer = extents_->start_write(input.extent_, buffer.memory, input.bytes_,
+                                          str("saved input ", input.extent_));
   buffer.extent = input.extent_;
   input.is_written_ = true;
   std::erase(leaving_, &input);
@@ -185,8 +186,8 @@ void SwappedInputs::start_read(Input& input, Buffer& buffer) {
   evict(buffer);
   buffer.filled.wait();
   buffer.left.wait();
-  buffer.transfer =
-      extents_->start_read(input.extent_, buffer.memory, str("saved input ", input.extent_));
+  buffer.transfer = extents_->start_read(input.extent_, buffer.memory, input.bytes_,
+                                         str("saved input ", input.extent_));
   buffer.extent = input.extent_;
   buffer.is_read = true;
   hold(input, buffer);

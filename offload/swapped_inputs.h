@@ -1,5 +1,5 @@
-// offload/swapped_inputs.h: keeps saved inputs of one size in swap space, with a few buffers in
-// host memory.
+// offload/swapped_inputs.h: keeps saved inputs in swap space, with a few buffers in host
+// memory. Every place is as large as the largest input, so an input of any size takes any place.
 //
 // Note [Inputs on NVMe]
 // Forward: every input is copied to a buffer, and written from there while the forward pass goes
@@ -33,7 +33,7 @@ namespace zinc::offload {
 
 struct SwappedInputsOptions {
   SwapSettings swap;
-  int64_t bytes = 0;         // per input
+  int64_t bytes = 0;         // of the largest input
   int64_t count = 0;         // inputs that are kept at once, at most
   int64_t side_by_side = 1;  // micro-batches whose inputs are kept at once
   int64_t num_buffers = 1;
@@ -64,11 +64,12 @@ class SwappedInputs : public std::enable_shared_from_this<SwappedInputs> {
 
    private:
     friend class SwappedInputs;
-    Input(std::shared_ptr<SwappedInputs> owner, size_t extent, uint64_t micro_batch)
-        : owner_(std::move(owner)), extent_(extent), micro_batch_(micro_batch) {}
+    Input(std::shared_ptr<SwappedInputs> owner, size_t extent, int64_t bytes, uint64_t micro_batch)
+        : owner_(std::move(owner)), extent_(extent), bytes_(bytes), micro_batch_(micro_batch) {}
 
     std::shared_ptr<SwappedInputs> owner_;
     const size_t extent_;
+    const int64_t bytes_;
     const uint64_t micro_batch_;
     Buffer* buffer_ = nullptr;  // holds the input's bytes, or receives them from the disk
     bool stays_ = false;        // predicted: used before its buffer is needed again
@@ -81,13 +82,14 @@ class SwappedInputs : public std::enable_shared_from_this<SwappedInputs> {
   SwappedInputs(const SwappedInputs&) = delete;
   SwappedInputs& operator=(const SwappedInputs&) = delete;
 
-  int64_t bytes() const { return bytes_; }
+  int64_t bytes() const { return bytes_; }  // SwappedInputsOptions::bytes
   bool has_room() const { return !free_extents_.empty(); }
   bool is_unused() const { return waiting_.empty(); }
 
-  // Room for an input of the present micro-batch (RandomState::micro_batch). Needs has_room(). If
-  // all buffers are full, waits for the disk. Throws IoError, also for earlier writes.
-  std::unique_ptr<Input> take();
+  // Room for an input of so many bytes, at most bytes(), of the present micro-batch
+  // (RandomState::micro_batch). Needs has_room(). If all buffers are full, waits for the disk.
+  // Throws IoError, also for earlier writes.
+  std::unique_ptr<Input> take(int64_t bytes);
   // Starts the writes of inputs that should leave, but not of the `except` inputs that were saved
   // last. Waits on the host for the copies into the buffers that are written. Throws IoError.
   void write_behind(size_t except);

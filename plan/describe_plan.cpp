@@ -206,6 +206,7 @@ std::string json_of(const Plan& plan) {
   json.begin_object();
   json.member("world", plan.options.world);
   json.member("seq", plan.options.seq);
+  if (plan.options.longest > 0) json.member("longest", plan.options.longest);
   json.member("threads", plan.options.num_threads);
   json.member("backend", plan.options.backend);
   json.member("num_parameters", plan.num_parameters);

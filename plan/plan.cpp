@@ -42,7 +42,7 @@ data::LabelsOf labels_of(const hub::ModelConfig& model) {
   }
 }
 
-// Samples of the full length, of zeros, as many as the world asks for.
+// Samples of one length, of zeros, as many as the world asks for.
 class PhantomData final : public data::Dataset {
  public:
   PhantomData(int64_t num_samples, int64_t seq, data::BatchFields fields,
@@ -391,18 +391,22 @@ Plan plan_in(comm::World& world, nn::Model& model, const hub::ModelConfigFile& m
   watch.follow(engine);
 
   const int64_t micro_batch = config.engine.batch.micro_batch;
+  const int64_t length = options.longest > 0 ? options.longest : options.seq;
+  const int64_t pad_multiple = options.longest > 0 ? config.pad_multiple() : 0;
   const PhantomData data(
-      micro_batch * world.data().size(), options.seq,
+      micro_batch * world.data().size(), length,
       options.fields.value_or(data::BatchFields{.labels = labels_of(model_config.config)}),
       [&] { watch.on_sample(micro_batch); });
   data::Loader loader(data, {.micro_batch = micro_batch,
                              .seq_len = options.seq,
+                             .pad_multiple = pad_multiple,
                              .seed = config.seed,
                              .rank = world.data().rank(),
                              .world = world.data().size(),
                              .prefetch_batches = 0});
   const data::EvaluationSet evaluation(data, {.batch = micro_batch,
                                               .seq_len = options.seq,
+                                              .pad_multiple = pad_multiple,
                                               .rank = world.data().rank(),
                                               .world = world.data().size()});
   Block buffers;  // for checkpoints
@@ -420,8 +424,8 @@ Plan plan_in(comm::World& world, nn::Model& model, const hub::ModelConfigFile& m
             .program_hash = engine.step_program().hash};
   plan.fullest.rank = options.rank.value_or(0);
   plan.fullest.peaks = world.context().allocator().report();
-  plan.flops_per_step = model.flops_per_token(options.seq) *
-                        static_cast<double>(plan.tokens_per_step) / options.world;
+  plan.flops_per_step =
+      model.flops_per_token(length) * static_cast<double>(plan.tokens_per_step) / options.world;
   plan.fullest.is_whole = !watch.ends();
   count_step(log, &plan.fullest.kernel_flops, plan.fullest.copies);
   const std::optional<RankSpeed> speed = speed_of(log, options, plan.fullest.no_time);

@@ -36,6 +36,9 @@ struct PlanOptions {
   // ranks that exchange keys the first one takes most.
   std::optional<int> rank{};
   int64_t seq = 0;  // tokens per sequence, > 0
+  // Tokens of the longest sample, at most `seq`, where a batch is as long as its longest sample
+  // (train::Config::pad_multiple()). 0: every batch has `seq`. The engine is made for `seq`.
+  int64_t longest = 0;
   // The tensors of a batch, if the data are known. Absent: tokens and labels only.
   std::optional<data::BatchFields> fields{};
   int num_threads = 1;          // per rank: the CPU kernels' workspaces depend on it

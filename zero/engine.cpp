@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/recompute.h"
 #include "autograd/remade.h"
 #include "comm/agreement.h"
 #include "comm/gather_values.h"
@@ -17,6 +18,7 @@
 #include "core/trace_marks.h"
 #include "kernels/attention_library.h"
 #include "kernels/gemm_choice.h"
+#include "nn/buffer.h"
 #include "nn/first_values.h"
 #include "nn/linear.h"
 #include "optim/factory.h"
@@ -31,6 +33,7 @@
 #include "zero/run/runner.h"
 #include "zero/run/step_passes.h"
 #include "zero/strategy.h"
+#include "zero/tiers/input_counter.h"
 #include "zero/update/update_rules.h"
 #include "zero/update/whole_step.h"
 #include "zero/values/engine_values.h"
@@ -133,16 +136,21 @@ int64_t recompute_every(nn::Model& model, const RecomputeConfig& recompute) {
 }
 
 // A batch of the shapes of the run.
-ExampleBatch example_of(nn::Model& model, const EngineConfig& config, bool knows_sequence,
-                        const EngineOptions& options) {
-  if (options.example) return options.example;
+struct RunExample {
+  ExampleBatch batch;
+  bool is_largest = false;  // known: no batch of the run is larger; else the model's limit
+};
+
+RunExample example_of(nn::Model& model, const EngineConfig& config, bool knows_sequence,
+                      const EngineOptions& options) {
+  if (options.example) return {.batch = options.example, .is_largest = true};
   const int64_t most = model.max_sequence();
   const int64_t positions = most > 0         ? std::min(config.batch.sequence, most)
                             : knows_sequence ? config.batch.sequence
                                              : 0;
-  return [&model, rows = config.batch.micro_batch, positions] {
-    return model.example(rows, positions);
-  };
+  return {.batch = [&model, rows = config.batch.micro_batch,
+                    positions] { return model.example(rows, positions); },
+          .is_largest = knows_sequence};
 }
 
 // Throws ConfigError if states of parameters that several ranks of a pipeline have are off the
@@ -201,12 +209,24 @@ void require_recomputation(const nn::Model& model, const RecomputeConfig& recomp
           "the key out"));
 }
 
-// The program of a step as configured, with a client's rewrites.
-StepProgram plan_step(nn::Model& model, const ShardGroups& groups, const EngineConfig& config,
-                      const ExampleBatch& example, const Context& context,
-                      const EngineOptions& options, parallel::PipelineCut* cut) {
+// What is known of a step before the first one.
+struct PlannedStep {
+  StepProgram program;
+  InputRoom inputs;  // of recomputed blocks, where they are moved when they are saved
+};
+
+// Plans a step as configured, with a client's rewrites.
+PlannedStep plan_step(nn::Model& model, const ShardGroups& groups, const EngineConfig& config,
+                      const RunExample& example, comm::World& world, const EngineOptions& options,
+                      parallel::PipelineCut* cut) {
   const autograd::RemakeScope remakes(config.recompute.selective);
-  StepPolicy policy = choose_policy(config, groups, context.device(), options.dynamic_model);
+  InputCounter inputs(config.recompute.partition_activations && world.tensor() != nullptr
+                          ? world.tensor()->size()
+                          : 1);
+  const nn::LargestBatchScope largest(example.is_largest);
+  const autograd::RecomputeInputScope counts(config.recompute.moves_inputs() ? &inputs : nullptr);
+  StepPolicy policy =
+      choose_policy(config, groups, world.context().device(), options.dynamic_model);
   if (cut != nullptr) {
     policy.pipeline = {.rank = cut->rank(),
                        .size = cut->size(),
@@ -215,11 +235,13 @@ StepProgram plan_step(nn::Model& model, const ShardGroups& groups, const EngineC
                        .parts = cut->num_parts()};
   }
   StepProgram program =
-      make_step_program(model, groups, policy, example, config.batches_together(),
+      make_step_program(model, groups, policy, example.batch, config.batches_together(),
                         {.rewrites = options.rewrites, .without = options.without_rewrites}, cut);
   // A rank of a pipeline may have no block that is recomputed.
   if (cut == nullptr) require_recomputation(model, config.recompute, program.record);
-  return program;
+  return {.program = std::move(program),
+          .inputs = {.count = inputs.room().count,
+                     .bytes = example.is_largest ? inputs.room().bytes : 0}};
 }
 
 // Returns true; throws CommError if the ranks' hashes differ. Collective.
@@ -301,9 +323,9 @@ class Engine::Impl {
         products_(model, config_.fp8),
         kernels_(context_, config_.wgmma),
         example_(example_of(model, config_, config.batch.sequence > 0, options)),
-        cut_(prepare_model(model, config_, world, example_)),
+        cut_(prepare_model(model, config_, world, example_.batch)),
         groups_(groups_of(model, config_, world_.size(), cut_.get())),
-        program_(plan_step(model, groups_, config_, example_, context_, options, cut_.get())),
+        step_plan_(plan_step(model, groups_, config_, example_, whole_, options, cut_.get())),
         rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper,
                optimizer_->state_dtype() != DType::f32),
         agreed_(agrees(world_, program_.hash, rules_.hash())),
@@ -317,6 +339,7 @@ class Engine::Impl {
                  .world = whole_,
                  .cut = cut_.get(),
                  .program = program_,
+                 .inputs = step_plan_.inputs,
                  .stores = stores_,
                  .step = step_,
                  .runner = runner_,
@@ -393,10 +416,11 @@ class Engine::Impl {
   parallel::SharedModel shared_;
   EightBitProducts products_;
   ChosenKernels kernels_;
-  const ExampleBatch example_;
+  const RunExample example_;
   const std::unique_ptr<parallel::PipelineCut> cut_;  // null: this rank has all of the model
   ShardGroups groups_;
-  StepProgram program_;
+  const PlannedStep step_plan_;
+  const StepProgram& program_ = step_plan_.program;
   UpdateRules rules_;
   bool agreed_;
   Stores stores_;

@@ -158,6 +158,10 @@ struct RecomputeConfig {
     const bool in_host_memory = offload.device == OffloadDevice::none && cpu_checkpointing;
     return in_host_memory ? OffloadDevice::cpu : offload.device;
   }
+  // Saved inputs are copied to places of their own.
+  bool moves_inputs() const {
+    return inputs_on() != OffloadDevice::none || contiguous_memory_optimization;
+  }
 };
 
 struct ZeroConfig {

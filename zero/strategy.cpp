@@ -92,7 +92,8 @@ ParameterShardOptions parameter_shards(const EngineConfig& config, bool updates_
           .buffer_count = offload.buffer_count,
           .buffer_numel = offload.buffer_size,
           .max_in_host = offload.max_in_cpu,
-          .updates_during_passes = updates_during_passes};
+          .updates_during_passes = updates_during_passes,
+          .updates_in_parts = config.zero.offload_optimizer.ratio < 1.0};
 }
 
 std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const StoreInputs& inputs,

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <variant>
@@ -32,7 +31,6 @@ namespace zinc::apps {
 namespace {
 
 constexpr int64_t kEvaluationTokens = 131'072;  // at most
-constexpr int64_t kPadMultiple = 8;             // tokens, of a batch of examples
 
 // A fixed part of a validation set, the same in every world with the same global batch: so many
 // of its samples, evenly spread. What is not given is bounded by the length of the run.
@@ -115,12 +113,7 @@ Input open(TrainingSetup& setup, const TrainArguments& options, const comm::Worl
     input.first_weights = input.adapted_weights.get();
   }
   const int64_t micro_batch = setup.config.engine.batch.micro_batch;
-  const bool lengths = has_short_batches(setup);
-  // Ranks that share a sequence have equal parts of it.
-  const int64_t pad_multiple =
-      lengths ? std::lcm(kPadMultiple, nn::parts_of_sequence(setup.config.engine.sequence_exchange,
-                                                             setup.config.mesh.sequence))
-              : 0;
+  const int64_t pad_multiple = setup.data->has_lengths() ? setup.config.pad_multiple() : 0;
   const data::RunLength length = length_of(setup, options, world);
   setup.steps = length.steps;
   input.loader = std::make_unique<data::Loader>(

@@ -209,6 +209,43 @@ TEST_F(TrainOnRecords, GroupByLength_IsTheUsersChoice) {
                  "--group-by-length saves padding, and --pack makes all rows as long as --seq");
 }
 
+// The longest record has 7 tokens of 16. Without --longest a plan is that of records of 16.
+TEST_F(TrainOnRecords, APlan_IsTheirPeak) {
+  std::string content;
+  for (int i = 0; i < 8; ++i)
+    content += R"({"text": "abcdefg"})"
+               "\n";
+  const std::string path = folder_.write("a.jsonl", content);
+  const std::string config = folder_.write("one.json", R"({"train_micro_batch_size_per_gpu": 2,
+      "optimizer": {"type": "AdamW"}, "zinc": {"num_threads": 1}})");
+  const auto planned = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"plan", "--config", config, "--model", folder_ / "model.json",
+                                 "--seq", "16", "--threads", "1", "--json"});
+    const Ended ended = run_zinc(flags);
+    EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
+    return files::json::parse(ended.out, "plan").at("peak_bytes").as_int64();
+  };
+  const auto taken = [&](std::vector<std::string> flags) {
+    flags.insert(flags.end(),
+                 {"--config", config, "--data", path, "--validation", path, "--force"});
+    const Ended ended = run_zinc(folder_.train(flags));
+    EXPECT_EQ(ended.exit_code, kDone) << to_string(ended);
+    std::istringstream lines(files::read_whole_file(folder_.out() + "/metrics.jsonl"));
+    std::string last;
+    for (std::string line; std::getline(lines, line);) last = line;
+    const files::json::Value step = files::json::parse(last, "metrics.jsonl");
+    return step.at("peak_bytes").at("device").at("total").as_int64();
+  };
+  EXPECT_EQ(planned({"--longest", "7"}), taken({}));
+  EXPECT_EQ(planned({}), taken({"--pad-to-longest"}));
+  EXPECT_EQ(planned({"--pack"}), taken({"--pack"}));
+  EXPECT_LT(planned({"--longest", "7"}), planned({}));
+  EXPECT_EQ(run_zinc({"plan", "--config", config, "--model", folder_ / "model.json", "--seq", "16",
+                      "--longest", "17"})
+                .exit_code,
+            kConfiguration);
+}
+
 TEST_F(TrainOnRecords, AFewExamples_AreEnough) {
   const std::string path = folder_.write("a.jsonl", pairs(2));
   const Ended ended = run_zinc(folder_.train({"--data", path, "--pad-to-longest"}));

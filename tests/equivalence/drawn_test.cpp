@@ -60,6 +60,7 @@ Drawn draw_numerics(Draw& draw) {
   if (c.determinism == Determinism::run && c.accumulation > 1 && draw.flip("sums_given")) {
     config.gradient.accumulation_dtype = draw.named("sums", {DType::f32, c.dtype});
   }
+  c.unequal = draw.flip("unequal");
   return {c, config};
 }
 

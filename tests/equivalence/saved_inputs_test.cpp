@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -171,7 +172,7 @@ TEST(InputsOnNvme, LeaveTheDevice) {
   EXPECT_EQ(on_nvme, device({.every_blocks = 1, .cpu_checkpointing = true}));
 }
 
-// Sequences of another length: other buffers, another space.
+// Sequences of another length: the same buffers and space, and the bytes that they have.
 TEST(InputsOnNvme, OfAnotherSize_TakeTheRoomOfThoseBefore) {
   const offload::SwapFolder folder;
   const auto losses = [&](const RecomputeConfig& recompute) {
@@ -195,6 +196,78 @@ TEST(InputsOnNvme, OfAnotherSize_TakeTheRoomOfThoseBefore) {
     return losses;
   };
   EXPECT_EQ(losses(inputs_on_nvme(folder, 1, 2)), losses({}));
+}
+
+struct Trained {
+  std::vector<double> losses;
+  MemoryReport memory;
+};
+
+// Steps of three micro-batches side by side, of these many tokens each; at most kTokens.
+Trained train_side_by_side(const RecomputeConfig& recompute,
+                           const std::vector<std::array<int64_t, 3>>& steps) {
+  Trained trained;
+  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    EngineConfig config;
+    config.batch = {.micro_batch = kSequences, .accumulation = 3, .sequence = kTokens};
+    config.pass_order = PassOrder::vertical;
+    config.recompute = recompute;
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config, world);
+    for (const auto& lengths : steps) {
+      std::vector<nn::Batch> batches;
+      for (const int64_t tokens : lengths) {
+        batches.push_back(make_batch(tokens, kSequences, tokens));
+      }
+      engine.run_passes(batches);
+      trained.losses.push_back(engine.step().loss);
+    }
+    trained.memory = world.context().allocator().report();
+  });
+  return trained;
+}
+
+// Micro-batches side by side hold inputs of all their sizes at once.
+TEST(SavedInputs, OfUnequalSequencesSideBySide_TakeTheRoomOfEqualOnes) {
+  const offload::SwapFolder folder;
+  const std::vector<std::array<int64_t, 3>> equal(3, {kTokens, kTokens, kTokens});
+  const std::vector<std::array<int64_t, 3>> unequal{{5, kTokens, 9}, {7, 5, kTokens}, {16, 9, 5}};
+  const std::vector<double> expected = train_side_by_side({}, unequal).losses;
+  for (const RecomputeConfig& recompute :
+       {inputs_on_nvme(folder, 1, 2),
+        RecomputeConfig{.every_blocks = 1, .contiguous_memory_optimization = true},
+        RecomputeConfig{.every_blocks = 1,
+        .cpu_checkpointing = true,
+        .contiguous_memory_optimization = true}}) {
+    const Trained planned = train_side_by_side(recompute, equal);
+    const Trained trained = train_side_by_side(recompute, unequal);
+    EXPECT_EQ(trained.losses, expected);
+    for (const Tier tier : {Tier::pinned_host, Tier::nvme}) {
+      EXPECT_EQ(trained.memory.at(tier).peak, planned.memory.at(tier).peak)
+          << name_of(tier) << ", inputs on " << name_of(recompute.inputs_on());
+    }
+    // Of shorter sequences there is less beside the saved inputs.
+    EXPECT_LE(trained.memory.at(Tier::device).peak, planned.memory.at(Tier::device).peak)
+        << "inputs on " << name_of(recompute.inputs_on());
+  }
+  EXPECT_TRUE(folder.is_empty());
+}
+
+// Also where the shortest come first, and the configuration does not say how long the longest are.
+TEST(InputsOnNvme, OfGrowingSize_TakeTheRoomOfTheLargest) {
+  const offload::SwapFolder folder;
+  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    EngineConfig config;
+    config.batch.micro_batch = kSequences;
+    config.recompute = inputs_on_nvme(folder, 1, 2);
+    nn::Gpt2 model(tiny_config());
+    Engine engine(model, config, world);
+    for (const int64_t tokens : {5, 16, 9}) {
+      engine.backward(engine.forward(make_batch(tokens, kSequences, tokens)));
+      engine.step();
+    }
+    EXPECT_EQ(world.context().allocator().report().at(Tier::nvme).peak, 4 * kInput);
+  });
 }
 
 TEST(InputsOnNvme, WrongBytes_AreAnErrorOfBackward) {

@@ -88,6 +88,33 @@ INSTANTIATE_TEST_SUITE_P(
                  c.determinism == Determinism::world ? "World" : "");
     });
 
+// A tile of parameters that the cut runs through is updated in two parts. Other tiles pass through
+// the buffers between them.
+TEST(SplitStates, ChangeNoBitWithOneBufferForParameters) {
+  const Case c{.world = 2, .accumulation = 3, .schedule = ReduceSchedule::micro_step};
+  EngineConfig config = config_of(c);
+  config.zero.stage = 0;
+  const Outcome reference = run(c, config, 3);
+  const offload::SwapFolder folder;
+  for (const OffloadStep step : {OffloadStep::host, OffloadStep::device}) {
+    for (const bool beside : {false, true}) {
+      for (const double ratio : {0.2, 0.4, 0.6, 0.8}) {
+        for (const int64_t buffer : {2048, 9000, 100'000'000}) {
+          EngineConfig split = placed(config, kHost, kNvme, folder);
+          split.gradient.reduce_schedule = config.gradient.reduce_schedule;
+          split.zero.offload_optimizer.ratio = ratio;
+          split.zero.offload_param.buffer_count = 1;
+          split.zero.offload_param.buffer_size = buffer;
+          split.offload_step = step;
+          if (step == OffloadStep::host) split.overlap_update = beside;
+          EXPECT_TRUE(run(c, split, 3) == reference)
+              << name_of(step) << ", beside " << beside << ", ratio " << ratio << ", " << buffer;
+        }
+      }
+    }
+  }
+}
+
 // The values that a client reads, edits and writes to files, with states that are cut within a
 // parameter.
 TEST(SplitStates, ValuesReadAndSetBetweenStepsAreThoseOfTheDevice) {

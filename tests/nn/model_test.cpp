@@ -193,6 +193,27 @@ TEST(Buffer, IsMadeOncePerDeviceDtypeAndLength) {
   EXPECT_EQ(made, 4);
 }
 
+// Of batches of any length one table is made, on each device, if the longest is known.
+TEST(Buffer, IsMadeAtOnceForTheLargestBatch) {
+  int made = 0;
+  Buffer buffer([&](int64_t size, DType dtype) {
+    ++made;
+    return TensorList{Tensor::zeros({size}, dtype)};
+  });
+  {
+    const Rank meta({.device = {.meta = true}});
+    const LargestBatchScope largest(true);
+    buffer.get(5, DType::f32);
+  }
+  const Rank rank;
+  EXPECT_FALSE(LargestBatchScope::is_on());
+  for (const int64_t size : {3, 5, 4}) {
+    EXPECT_EQ(buffer.get(size, DType::f32)[0].shape(), (Shape{5}));
+  }
+  EXPECT_EQ(made, 2);
+  EXPECT_EQ(buffer.get(6, DType::f32)[0].shape(), (Shape{10}));
+}
+
 // --- gradcheck
 
 struct Gate : Module {

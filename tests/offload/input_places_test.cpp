@@ -36,18 +36,28 @@ TEST(InputPlaces, AreKeptAndHandedOutAgain) {
   EXPECT_EQ(places.take(kBytes).data, data);
 }
 
-TEST(InputPlaces, OfAnotherSize_TakeTheRoomOfThoseThatNobodyHas) {
+TEST(InputPlaces, OfALargerSize_TakeTheRoomOfThoseThatNobodyHas) {
   Context context(ContextOptions{});
   InputPlaces places(context, Tier::device, 2);
-  places.take(kBytes);
-  InputPlaces::Memory larger = places.take(4 * kBytes);
-  EXPECT_EQ(live(context), 2 * 4096);
-  const InputPlaces::Memory small = places.take(kBytes);  // the larger is still there
+  InputPlaces::Memory small = places.take(kBytes);
+  InputPlaces::Memory larger = places.take(4 * kBytes);  // the small one is still there
   EXPECT_EQ(live(context), 2 * 4096 + 2 * 1024);
-  larger.owner.reset();
-  const InputPlaces::Memory other = places.take(kBytes);
-  EXPECT_EQ(live(context), 2 * 1024);
-  EXPECT_NE(other.data, small.data);
+  small.owner.reset();
+  const InputPlaces::Memory other = places.take(4 * kBytes);
+  EXPECT_EQ(live(context), 2 * 4096);
+  EXPECT_NE(other.data, larger.data);
+}
+
+TEST(InputPlaces, AreTakenByInputsOfAnySize) {
+  Context context(ContextOptions{});
+  InputPlaces places(context, Tier::device, 3, 4 * kBytes);
+  std::vector<InputPlaces::Memory> taken;
+  for (const int64_t bytes : {kBytes, 4 * kBytes, 2 * kBytes}) {
+    taken.push_back(places.take(bytes));
+    EXPECT_EQ(live(context), 3 * 4096);
+  }
+  taken.push_back(places.take(kBytes));  // beyond their number: a row like the first
+  EXPECT_EQ(live(context), 6 * 4096);
 }
 
 TEST(InputPlaces, BeyondTheirNumber_ComeInASecondBlock) {

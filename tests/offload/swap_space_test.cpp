@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -242,6 +243,24 @@ TEST(SwapSpace, TwoTransfersOfOneExtentAtOnceAreRefused) {
   space.write(1, bytes.span()).wait();
   transfer.wait();
   space.read(0, bytes.span()).wait();
+}
+
+TEST(SwapSpace, AValueMayBeShorterThanItsExtent) {
+  const SwapFolder folder;
+  const auto storage = make_storage({});
+  SwapSpace space(*storage, options_in(folder, {3 * kPage}));
+  AlignedBytes bytes(3 * kPage), found(3 * kPage);
+  for (const size_t pages : {2, 3, 1}) {
+    bytes.fill_from(static_cast<int>(pages));
+    space.write(0, bytes.span().first(pages * kPage)).wait();
+    space.read(0, found.span().first(pages * kPage)).wait();
+    EXPECT_TRUE(
+        std::ranges::equal(found.span().first(pages * kPage), bytes.span().first(pages * kPage)));
+    EXPECT_EQ(space.stored(0).bytes, static_cast<int64_t>(pages) * kPage);
+  }
+  EXPECT_EQ(space.bytes_written(), 6 * kPage);
+  EXPECT_THROW(space.read(0, found.span()), InternalError);
+  EXPECT_THROW(space.write(0, bytes.span().first(100)), InternalError);
 }
 
 // The handle is destroyed while the disk answers, so the extent is as free as after a failed write.

@@ -49,7 +49,7 @@ class Passes {
 
   std::unique_ptr<Input> save(int value, uint64_t micro_batch = 0) {
     context_.random().set_position(0, micro_batch);
-    std::unique_ptr<Input> input = inputs_->take();
+    std::unique_ptr<Input> input = inputs_->take(kBytes);
     std::fill_n(static_cast<std::byte*>(input->data()), kBytes, static_cast<std::byte>(value));
     input->filled({});
     inputs_->write_behind(1);
@@ -135,6 +135,33 @@ TEST(SwappedInputs, SideBySide_AreReadInTheOrderOfTheirUse) {
   EXPECT_EQ(moved(12), Counts(0, 0));
 }
 
+TEST(SwappedInputs, SmallerOnes_TakeTheSamePlacesAndMoveTheirOwnBytes) {
+  Passes passes(3, 1);
+  const std::array<int64_t, 3> sizes{kBytes, 10, kBytes};
+  for (int pass = 0; pass < 2; ++pass) {
+    std::vector<std::unique_ptr<Passes::Input>> saved;
+    for (int i = 0; i < 3; ++i) {
+      const int64_t bytes = sizes[static_cast<size_t>((i + pass) % 3)];
+      saved.push_back(passes.inputs().take(bytes));
+      std::fill_n(static_cast<std::byte*>(saved.back()->data()), bytes, static_cast<std::byte>(i));
+      saved.back()->filled({});
+      passes.inputs().write_behind(0);
+    }
+    for (int i = 2; i >= 0; --i) {
+      const auto* data = static_cast<const std::byte*>(saved.back()->bring());
+      const int64_t bytes = sizes[static_cast<size_t>((i + pass) % 3)];
+      EXPECT_EQ(data[0], static_cast<std::byte>(i));
+      EXPECT_EQ(data[bytes - 1], static_cast<std::byte>(i));
+      saved.pop_back();
+    }
+  }
+  // Three pages of the two that move in the first pass; in the second of the smaller one and one
+  // of the others.
+  EXPECT_EQ(passes.inputs().traffic().bytes_written, 2 * (kExtent + 4096));
+  EXPECT_EQ(passes.inputs().traffic().bytes_read, 2 * (kExtent + 4096));
+  EXPECT_EQ(passes.live(Tier::nvme), 3 * kExtent);
+}
+
 TEST(SwappedInputs, UsedInAnyOrder_AreRight) {
   for (uint32_t seed = 1; seed <= 8; ++seed) {
     std::mt19937 random(seed);
@@ -172,7 +199,7 @@ TEST(SwappedInputs, SlowCopies_AreWaitedFor) {
     const auto value_of = [pass](int i) { return 10 * pass + i + 1; };
     std::vector<std::unique_ptr<Passes::Input>> saved;
     for (int i = 0; i < kCount; ++i) {
-      saved.push_back(passes.inputs().take());
+      saved.push_back(passes.inputs().take(kBytes));
       out.submit("fill", [=, data = saved.back()->data()] {
         if (i > 0) lag();  // the first one comes while one of the pass before is copied in
         std::memset(data, value_of(i), kBytes);

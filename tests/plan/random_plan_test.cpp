@@ -34,14 +34,22 @@ namespace random_plan_test {
 using test::Draw;
 
 constexpr int64_t kDrawnSeq = 20;
+constexpr int64_t kShorter = 13;
+
+// Tokens of samples: all kDrawnSeq; two of three fewer; all kShorter. Where they are not all
+// kDrawnSeq, a batch is as long as its longest sample.
+enum class Rows : uint8_t { full, unequal, shorter };
+std::string_view name_of(Rows rows) {
+  return rows == Rows::full ? "full" : rows == Rows::unequal ? "unequal" : "shorter";
+}
 
 class CountedTokens final : public data::Dataset {
  public:
-  explicit CountedTokens(data::BatchFields fields) : fields_(std::move(fields)) {}
+  CountedTokens(data::BatchFields fields, Rows rows) : fields_(std::move(fields)), rows_(rows) {}
   int64_t num_samples() const override { return 512; }
   data::BatchFields fields() const override { return fields_; }
   void read(int64_t index, data::Sample& sample) const override {
-    for (int64_t i = 0; i < kDrawnSeq; ++i) {
+    for (int64_t i = 0; i < length_of(index); ++i) {
       sample.tokens.push_back(static_cast<int32_t>((index * 5 + i) % 53));
       sample.labels.push_back(static_cast<int32_t>((index * 5 + i + 1) % 53));
       if (fields_.document_starts) sample.document_starts.push_back(i < 7 ? 0 : 7);
@@ -52,7 +60,13 @@ class CountedTokens final : public data::Dataset {
   std::string describe() const override { return "counted tokens"; }
 
  private:
+  int64_t length_of(int64_t index) const {
+    if (rows_ == Rows::unequal && index % 3 > 0) return 5 + index % 12;
+    return rows_ == Rows::shorter ? kShorter : kDrawnSeq;
+  }
+
   data::BatchFields fields_;
+  const Rows rows_;
 };
 
 struct DrawnRun {
@@ -64,6 +78,7 @@ struct DrawnRun {
   int64_t save_every = 0;
   bool evaluates = false;
   bool saves = false;
+  Rows rows = Rows::full;
   int64_t steps = 4;
   int64_t evaluation_samples = 1;
   std::string words;
@@ -290,13 +305,12 @@ DrawnRun draw_run(uint64_t seed) {
   run.steps = draw.one_of<int64_t>("steps", {4, 5});
   run.evaluates = draw.flip("evaluates");
   run.saves = draw.flip("saves");
-  // After an evaluation between steps such a run takes 256 bytes that are not planned yet.
-  if (!goes_on && engine.recompute.is_on()) run.evaluates = false;
   if (run.evaluates) run.eval_every = draw.one_of<int64_t>("eval_every", {0, 1, 2, 3});
   if (run.saves) run.save_every = draw.one_of<int64_t>("save_every", {0, 1, 2, 3});
   if (run.saves) run.config.checkpoint.every = draw.one_of<int64_t>("checkpoint_every", {0, 1, 3});
   run.config.checkpoint.asynchronous = draw.flip("asynchronous");
   run.evaluation_samples = draw.one_of<int64_t>("evaluation_samples", {1, 7, 20});
+  run.rows = draw.named("rows", {Rows::full, Rows::full, Rows::unequal, Rows::shorter});
   run.words = fmt::format("seed {}:{}", seed, draw.words());
   return run;
 }
@@ -304,7 +318,8 @@ DrawnRun draw_run(uint64_t seed) {
 // By rank.
 std::vector<MemoryReport> memory_of(const DrawnRun& run) {
   std::vector<MemoryReport> ranks(static_cast<size_t>(run.world));
-  const CountedTokens data(run.fields);
+  const CountedTokens data(run.fields, run.rows);
+  const int64_t pad_multiple = run.rows == Rows::full ? 0 : run.config.pad_multiple();
   const int64_t micro_batch = run.config.engine.batch.micro_batch;
   const files::ScratchFolder folder;
   comm::run_local_ranks(run.world, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
@@ -312,17 +327,23 @@ std::vector<MemoryReport> memory_of(const DrawnRun& run) {
     settings.mesh = run.config.mesh;
     world.configure(std::move(settings));
     const auto model = hub::make_model(run.model);
-    zero::Engine engine(*model, run.config.engine, world, {.total_steps = run.steps});
-    std::optional<train::CheckpointSaver> saver;
-    if (run.saves) saver.emplace(engine, folder.path());
     data::Loader loader(data, {.micro_batch = micro_batch,
                                .seq_len = kDrawnSeq,
+                               .pad_multiple = pad_multiple,
                                .seed = 5,
                                .rank = world.data().rank(),
                                .world = world.data().size(),
                                .prefetch_batches = 0});
+    zero::EngineConfig as_trained = run.config.engine;  // as Run::make_engine() has it
+    as_trained.batch.sequence = kDrawnSeq;
+    zero::EngineOptions engine_options{.total_steps = run.steps};
+    engine_options.example = [&loader] { return loader.example(); };
+    zero::Engine engine(*model, as_trained, world, std::move(engine_options));
+    std::optional<train::CheckpointSaver> saver;
+    if (run.saves) saver.emplace(engine, folder.path());
     const data::EvaluationSet evaluation(data, {.batch = micro_batch,
                                                 .seq_len = kDrawnSeq,
+                                                .pad_multiple = pad_multiple,
                                                 .max_samples = run.evaluation_samples,
                                                 .rank = world.data().rank(),
                                                 .world = world.data().size()});
@@ -348,10 +369,19 @@ std::vector<MemoryReport> memory_of(const DrawnRun& run) {
   return ranks;
 }
 
+// Saved inputs in host memory may meet an update there that goes on beside the next forward pass,
+// but not in a run where each step is followed by what waits for the update. A plan is for runs
+// that evaluate and save at any time.
+bool waits_after_every_step(const DrawnRun& run) {
+  return run.config.engine.recompute.inputs_on() == zero::OffloadDevice::cpu &&
+         ((run.evaluates && run.eval_every == 1) || (run.saves && run.save_every == 1));
+}
+
 void expect_plan_is_the_peak(const DrawnRun& run) {
   SCOPED_TRACE(run.words);
   PlanOptions options{.world = run.world,
                       .seq = kDrawnSeq,
+                      .longest = run.rows == Rows::shorter ? kShorter : 0,
                       .fields = run.fields,
                       .backend = run.world == 1 ? "single" : "local",
                       .evaluate = run.evaluates,
@@ -380,7 +410,10 @@ void expect_plan_is_the_peak(const DrawnRun& run) {
     }
     for (int t = 0; t < kNumTiers; ++t) {
       const auto tier = static_cast<Tier>(t);
-      if (is_fullest) {
+      // The longest sequences need not come when all else is there, except in what is kept for
+      // them.
+      const bool meets_inputs = tier != Tier::pinned_host || !waits_after_every_step(run);
+      if (is_fullest && meets_inputs && (run.rows != Rows::unequal || tier == Tier::nvme)) {
         EXPECT_EQ(planned.peaks.at(tier).peak, ranks[rank].at(tier).peak)
             << name_of(tier) << " of rank " << rank;
       } else {

@@ -131,10 +131,10 @@ inline std::unique_ptr<nn::Model> make_tiny_model(Family family, double dropout 
 }
 
 // make_batch(), and for encoders texts that end early; T5's answers are shorter than the texts.
-inline nn::Batch make_batch(Family family, int64_t index) {
-  nn::Batch batch = make_batch(index);
+inline nn::Batch make_batch(Family family, int64_t index, int64_t T = 9) {
+  nn::Batch batch = make_batch(index, 2, T);
   if (family != Family::t5 && family != Family::roberta) return batch;
-  batch.tensors.set("lengths", Tensor::from<int64_t>({9 - index % 4, 5}, {2}, DType::i32));
+  batch.tensors.set("lengths", Tensor::from<int64_t>({T - index % 4, 5}, {2}, DType::i32));
   if (family != Family::t5) return batch;
   std::vector<int64_t> labels = batch["labels"].to_vector<int64_t>();
   labels.resize(12);

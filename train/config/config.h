@@ -7,11 +7,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "comm/mesh.h"
+#include "nn/sequence_ranks.h"
 #include "zero/engine_config.h"
 
 namespace zinc::train {
@@ -85,6 +87,14 @@ struct Config {
   comm::Mesh mesh{};
   // Ranks of a world that see different batches.
   int64_t data_ranks(int64_t world_size) const { return world_size / mesh.ranks_per_batch(); }
+  // Tokens: a batch of samples of unequal length is as long as its longest one, rounded up to a
+  // multiple of this. 0: as long as any of the run, as CUDA graphs need it.
+  int64_t pad_multiple() const {
+    constexpr int64_t kTokens = 8;
+    if (engine.cuda_graph) return 0;
+    // Ranks that share a sequence have equal parts of it.
+    return std::lcm(kTokens, nn::parts_of_sequence(engine.sequence_exchange, mesh.sequence));
+  }
   // How the ranks of a pipeline work on the micro-batches of a step.
   parallel::PipelineShape pipeline_shape() const {
     return {.schedule = engine.pipeline.schedule,

@@ -40,7 +40,9 @@ ParameterShards::ParameterShards(const ShardGroups& groups, const comm::Communic
   }
   if (tiles.empty()) return;
   outdated_.assign(tiles.size(), false);
-  buffers_.resize(std::min(static_cast<size_t>(options.buffer_count), tiles.size()));
+  const int64_t least = options.updates_in_parts ? 2 : 1;
+  buffers_.resize(
+      std::min(static_cast<size_t>(std::max(options.buffer_count, least)), tiles.size()));
   swapped_ = std::make_unique<SwappedShards>(groups, std::move(tiles), optim::States{},
                                              Label::parameters, context, options.swap);
   if (options.updates_during_passes) update_buffers_.resize(2);
@@ -140,10 +142,12 @@ ParameterShards::Buffer& ParameterShards::free_buffer(const ShardGroup& group) {
   for (Buffer& buffer : buffers_) {
     if (chosen != nullptr) break;
     const Tile& held = swapped_->tiles()[*buffer.tile];
-    if (held.group != group.index()) chosen = &buffer;
+    if (held.group != group.index() && !buffer.is_update) chosen = &buffer;
   }
-  if (chosen == nullptr) chosen = &buffers_.front();
-  bug_check(!chosen->is_update, "a tile of parameters was updated in part");
+  for (Buffer& buffer : buffers_) {
+    if (chosen == nullptr && !buffer.is_update) chosen = &buffer;
+  }
+  bug_check(chosen != nullptr, "a tile of parameters was updated in part");
   finish(*chosen);
   chosen->left.wait();
   chosen->tile.reset();
@@ -233,7 +237,10 @@ ParameterShards::Buffer& ParameterShards::update_buffer(const ShardGroup& group,
     for (Buffer& open : update_buffers_) {
       if (open.is_update && open.tile == tile) return open;
     }
-    buffer = &update_buffers_[next_update_++ % update_buffers_.size()];
+    for (size_t i = 0; i < update_buffers_.size(); ++i) {
+      buffer = &update_buffers_[next_update_++ % update_buffers_.size()];
+      if (!buffer->is_update) break;
+    }
     bug_check(!buffer->is_update, "a tile of parameters was updated in part");
   }
   land(*buffer);

@@ -35,6 +35,9 @@ struct ParameterShardOptions {
   // True: take_updated() is called while forward or backward reads shards, and gets two separate
   // buffers.
   bool updates_during_passes = false;
+  // True: a tile may be updated in two parts, with other groups' tiles between them (Note [Split
+  // states]). It keeps its buffer until then, so there are two buffers at least.
+  bool updates_in_parts = false;
 };
 
 // Called from the issuing thread only.
@@ -69,7 +72,8 @@ class ParameterShards {
 
   // Takes updated values of a group on the tier nvme. `values`: [range.size()] in device or host
   // memory, as work on `stream` leaves them. Ranges come in ascending order within a tile. A tile
-  // is completed before the next tile of the group begins. Throws IoError.
+  // is completed before the next tile of the group begins. With `updates_in_parts` one tile of all
+  // groups may stay incomplete while tiles of other groups come. Throws IoError.
   void take_updated(const ShardGroup& group, Range range, const ConstView& values,
                     StreamRef stream);
   // From now on a trained tile is not read before its new values have been written.

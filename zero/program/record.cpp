@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "core/work_log.h"
+#include "nn/buffer.h"
 #include "parallel/meta_source.h"
 #include "parallel/pipeline_cut.h"
 #include "parallel/vertical_passes.h"
@@ -175,10 +176,14 @@ void record_stages(parallel::PipelineCut& cut, const nn::Batch& batch, Recording
 Record record_step(nn::Model& model, const ShardGroups& groups, const ExampleBatch& example,
                    int64_t together, parallel::PipelineCut* cut, bool splits) {
   const bool remakes = autograd::Mode::current().remakes;
+  autograd::SavedTensorStore* const inputs = autograd::Mode::current().recompute_store;
+  const bool is_largest = nn::LargestBatchScope::is_on();
   WorkLog log;
   Context context(parallel::meta_context(&log));
   const ContextScope scope(context);
-  const autograd::RemakeScope as_outside(remakes);
+  const autograd::RemakeScope remakes_as_outside(remakes);
+  const autograd::RecomputeInputScope saves_as_outside(inputs);
+  const nn::LargestBatchScope largest_as_outside(is_largest);
   RecordingSource recorder(groups, context, log);
   const parallel::SourceScope sources(model, recorder);
   serve(model, groups, recorder);

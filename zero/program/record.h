@@ -40,7 +40,9 @@ using ExampleBatch = std::function<nn::Batch()>;
 // Runs `model` with `example` on a meta device. `together`: the number of batches side by side
 // (parallel/vertical_passes.h). `cut`: only the stages of this rank of a pipeline. `splits`:
 // gradients of weights are made apart. Afterwards the model's parameters have their sources back.
-// Throws InvalidArgument with the model's own message, and the last parameter that was used.
+// The scopes around the call hold in it: autograd::RemakeScope, autograd::RecomputeInputScope,
+// nn::LargestBatchScope. Throws InvalidArgument with the model's own message, and the last
+// parameter that was used.
 Record record_step(nn::Model& model, const ShardGroups& groups, const ExampleBatch& example,
                    int64_t together = 1, parallel::PipelineCut* cut = nullptr, bool splits = false);
 

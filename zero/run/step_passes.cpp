@@ -85,7 +85,7 @@ StepPasses::StepPasses(const Parts& parts)
       recorded_(parts.recorded),
       clock_(parts.clock),
       context_(parts.world.context()),
-      saved_inputs_(context_, config_, model_, whole_.tensor(), stores_.swap_clock.get()) {}
+      saved_inputs_(context_, config_, parts.inputs, whole_.tensor(), stores_.swap_clock.get()) {}
 
 template <class Compute>
 auto StepPasses::named(const Compute& compute) -> decltype(compute()) {

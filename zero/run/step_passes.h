@@ -19,6 +19,7 @@
 #include "zero/rewrites/step_program.h"
 #include "zero/run/recorded_passes.h"
 #include "zero/run/runner.h"
+#include "zero/tiers/input_counter.h"
 #include "zero/tiers/saved_inputs.h"
 #include "zero/update/stores.h"
 #include "zero/update/whole_step.h"
@@ -34,6 +35,7 @@ class StepPasses {
     comm::World& world;          // all ranks
     parallel::PipelineCut* cut;  // null: this rank has all of the model
     const StepProgram& program;
+    InputRoom inputs;  // of the inputs of recomputed blocks
     Stores& stores;
     WholeStep& step;
     Runner& runner;

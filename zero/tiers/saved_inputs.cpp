@@ -1,5 +1,6 @@
 #include "zero/tiers/saved_inputs.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "core/transfer.h"
@@ -62,29 +63,23 @@ class DeviceSlot final : public autograd::SavedSlot {
   Tensor tensor_;
 };
 
-// The number of inputs that one forward pass saves.
-int64_t num_inputs(nn::Model& model) {
-  const int64_t every = model.recompute_every();
-  return every == 0 ? 0 : (model.num_blocks() + every - 1) / every;
-}
-
 }  // namespace
 
-SavedInputs::SavedInputs(Context& context, const EngineConfig& config, nn::Model& model,
+SavedInputs::SavedInputs(Context& context, const EngineConfig& config, const InputRoom& room,
                          comm::World* tensor, offload::SwapClock* clock)
     : context_(context),
       on_(config.recompute.inputs_on()),
-      places_(context, on_ == OffloadDevice::none ? Tier::device : Tier::pinned_host,
-              config.recompute.contiguous_memory_optimization
-                  ? config.batches_together() * num_inputs(model)
-                  : 0),
+      places_(
+          context, on_ == OffloadDevice::none ? Tier::device : Tier::pinned_host,
+          config.recompute.contiguous_memory_optimization ? std::max<int64_t>(1, room.count) : 0,
+          room.bytes),
       swap_{.swap = swap_settings(config, config.recompute.offload, clock),
-            .count = config.batches_together() * num_inputs(model),
+            .bytes = room.bytes,
+            .count = std::max<int64_t>(1, room.count),
             .side_by_side = config.batches_together(),
             .num_buffers = config.recompute.offload.buffer_count} {
-  // The size of the swap space is known with the first input. An unusable directory is an error
-  // now.
-  if (on_ == OffloadDevice::nvme && swap_.count > 0 && !context.device().meta) {
+  // Swap space is taken with the first input. An unusable directory is an error now.
+  if (on_ == OffloadDevice::nvme && room.count > 0 && !context.device().meta) {
     offload::open_unnamed(swap_.swap.directory);
   }
   if (config.recompute.partition_activations && tensor != nullptr) {
@@ -110,7 +105,7 @@ std::unique_ptr<autograd::SavedSlot> SavedInputs::save(const Tensor& tensor) {
   offload::InputPlaces::Memory place;
   std::unique_ptr<offload::SwappedInputs::Input> input;
   if (on_ == OffloadDevice::nvme) {
-    input = swapped(bytes).take();
+    input = swapped(bytes).take(bytes);
   } else {
     place = places_.take(bytes);
   }
@@ -129,15 +124,15 @@ std::unique_ptr<autograd::SavedSlot> SavedInputs::save(const Tensor& tensor) {
 
 offload::SwappedInputs& SavedInputs::swapped(int64_t bytes) {
   std::erase_if(swapped_, [&](const std::shared_ptr<offload::SwappedInputs>& inputs) {
-    if (inputs->bytes() == bytes || !inputs->is_unused()) return false;
+    if (inputs->bytes() >= bytes || !inputs->is_unused()) return false;
     inputs->close();
     gone_ = gone_ + inputs->traffic();
     return true;
   });
   for (const auto& inputs : swapped_) {
-    if (inputs->bytes() == bytes && inputs->has_room()) return *inputs;
+    if (inputs->bytes() >= bytes && inputs->has_room()) return *inputs;
   }
-  swap_.bytes = bytes;
+  swap_.bytes = std::max(swap_.bytes, bytes);
   return *swapped_.emplace_back(std::make_shared<offload::SwappedInputs>(context_, swap_));
 }
 

@@ -11,8 +11,10 @@
 // memory is given back after kMostOnTheWay more saves, or in settle(); the compute stream then
 // waits for the copy. In backward the input comes back on the copy-in stream when it is asked for.
 //
-// To NVMe: host memory holds buffers only. Swap space and buffers are made for the first input of a
-// size, and kept from step to step. contiguous_memory_optimization changes nothing there.
+// To NVMe: host memory holds buffers only. Swap space and buffers are made with the first input,
+// and kept from step to step. contiguous_memory_optimization changes nothing there. Every place is
+// as large as the largest input of the run, so shorter sequences take the same places: the largest
+// of the recorded step, or if the engine does not know the run's shapes, the largest that came.
 //
 // Contiguous places are made and kept in the same way. Saved inputs live longest in a step; outside
 // the common pool they leave no gaps among short-lived blocks (DeepSpeed,
@@ -27,20 +29,21 @@
 #include "autograd/saved_tensor_store.h"
 #include "comm/world.h"
 #include "core/context.h"
-#include "nn/model.h"
 #include "offload/input_places.h"
 #include "offload/swap_traffic.h"
 #include "offload/swapped_inputs.h"
 #include "zero/engine_config.h"
+#include "zero/tiers/input_counter.h"
 
 namespace zinc::zero {
 
 class SavedInputs final : autograd::SavedTensorStore {
  public:
-  // `model` says how many blocks it recomputes. `tensor`: ranks that share its layers; null: none.
-  // With NVMe, throws IoError if no file can be made in the swap directory.
-  SavedInputs(Context& context, const EngineConfig& config, nn::Model& model, comm::World* tensor,
-              offload::SwapClock* clock);
+  // `room`: of the inputs of a step; more and larger ones are served too, with room of their own.
+  // `tensor`: ranks that share the model's layers; null: none. With NVMe, throws IoError if no file
+  // can be made in the swap directory.
+  SavedInputs(Context& context, const EngineConfig& config, const InputRoom& room,
+              comm::World* tensor, offload::SwapClock* clock);
   ~SavedInputs();
 
   // For autograd::RecomputeInputScope. Null if inputs stay as they are.
@@ -64,9 +67,9 @@ class SavedInputs final : autograd::SavedTensorStore {
   Context& context_;
   const OffloadDevice on_;
   offload::InputPlaces places_;
-  offload::SwappedInputsOptions swap_;                            // `bytes` differs by input size
-  std::vector<std::shared_ptr<offload::SwappedInputs>> swapped_;  // one or more per input size
-  offload::SwapTraffic gone_;                                     // of closed members of swapped_
+  offload::SwappedInputsOptions swap_;  // `bytes`: of the largest input that is known
+  std::vector<std::shared_ptr<offload::SwappedInputs>> swapped_;
+  offload::SwapTraffic gone_;  // of closed members of swapped_
   std::deque<std::pair<Event, Tensor>> on_the_way_;
   std::unique_ptr<autograd::SavedTensorStore> parts_;  // null: whole inputs are saved
 };
