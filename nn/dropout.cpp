@@ -40,7 +40,7 @@ Tensor Dropout::of_own_features(const Tensor& x, int64_t whole) {
   if (ranks->own_slices() == 1) return dropped(x, 0);
   std::vector<Tensor> parts;
   const auto fixed = ranks->slices_of({whole}, false);
-  for (const auto& slice : fixed->slices) {
+  for (const auto& slice : fixed->slices()) {
     const auto [begin, count] = slice.front();
     const Tensor part = autograd::contiguous(autograd::narrow(x, -1, begin, count));
     parts.push_back(dropped(part, static_cast<int>(parts.size())));

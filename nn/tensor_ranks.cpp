@@ -1,7 +1,6 @@
 #include "nn/tensor_ranks.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "autograd/ops/cast.h"
 #include "autograd/ops/reshape.h"
@@ -26,28 +25,6 @@ void TensorRanks::require_free_order() const {
   throw ConfigError(
       "\"determinism\": \"mesh\": the model has a layer that sums over as many parts as there are "
       "tensor ranks; take \"world\", or cut it into fixed slices (nn/tensor_ranks.h)");
-}
-
-std::shared_ptr<const autograd::LinearSlices> TensorRanks::slices_of(
-    const std::vector<int64_t>& sections, bool of_inputs) {
-  if (!fixes_slices()) return nullptr;
-  const Shape whole{std::accumulate(sections.begin(), sections.end(), int64_t{0})};
-  const TensorSlice mine = TensorSlice::of(whole, 0, sections, rank(), size());
-  autograd::LinearSlices cut{
-      .of_inputs = of_inputs, .slices = {}, .add_up = [this](const Tensor& sum) { add_up(sum); }};
-  for (int i = 0; i < own_slices(); ++i) {
-    const TensorSlice slice =
-        TensorSlice::of(whole, 0, sections, rank() * own_slices() + i, fixed_slices_);
-    std::vector<TensorSlice::Piece> pieces;
-    int64_t at = 0;  // first feature of the section, among the features of this rank
-    for (size_t section = 0; section < sections.size(); ++section) {
-      const TensorSlice::Piece& piece = slice.pieces[section];
-      pieces.push_back({at + piece.begin - mine.pieces[section].begin, piece.count});
-      at += mine.pieces[section].count;
-    }
-    cut.slices.push_back(std::move(pieces));
-  }
-  return std::make_shared<const autograd::LinearSlices>(std::move(cut));
 }
 
 Tensor enter(TensorRanks* ranks, const Tensor& x) {

@@ -22,7 +22,7 @@
 // Note [Ranks with fixed slices]
 // A sum over ranks has other bits with another number of ranks. With fixes_slices(), layers are cut
 // into a number of slices that does not depend on the number of ranks (Note [Fixed slices] in
-// autograd/linear_slices.h). Linear layers and heads then sum over slices themselves. Calls that
+// parallel/linear_slices.h). Linear layers and heads then sum over slices themselves. Calls that
 // sum over ranks throw ConfigError.
 #pragma once
 
@@ -94,8 +94,8 @@ class TensorRanks {
   bool fixes_slices() const { return fixed_slices_ > 0; }
   int own_slices() const { return fixes_slices() ? fixed_slices_ / size() : 1; }
   // This rank's part of features in `sections`, cut into slices. Null if they are not fixed.
-  std::shared_ptr<const autograd::LinearSlices> slices_of(const std::vector<int64_t>& sections,
-                                                          bool of_inputs);
+  virtual std::shared_ptr<const autograd::LinearSlices> slices_of(
+      const std::vector<int64_t>& sections, bool of_inputs) = 0;
 
  private:
   void require_free_order() const;

@@ -18,6 +18,7 @@
 #include "kernels/copy.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/tree_sum.h"
+#include "parallel/linear_slices.h"
 #include "parallel/token_runs.h"
 
 namespace zinc::parallel {
@@ -205,6 +206,11 @@ class CommTensorRanks final : public nn::TensorRanks {
 
   void add_up(const Tensor& sum) override {
     if (group_ != nullptr) parallel::add_up(*group_, sum);
+  }
+
+  std::shared_ptr<const autograd::LinearSlices> slices_of(const std::vector<int64_t>& sections,
+                                                          bool of_inputs) override {
+    return fixes_slices() ? make_linear_slices(*this, sections, of_inputs) : nullptr;
   }
 
   int64_t token_runs(int64_t B, int64_t T) const override {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "autograd/linear_products.h"
 #include "autograd/linear_slices.h"
 #include "autograd/weight.h"
 #include "kernels/gemm.h"
@@ -15,11 +16,6 @@
 namespace zinc::autograd {
 
 using kernels::Activation;
-
-enum class WeightLayout : uint8_t {
-  out_in,  // [out, in]: Hugging Face's Linear
-  in_out,  // [in, out]: GPT-2's Conv1D
-};
 
 struct LinearOptions {
   WeightLayout layout = WeightLayout::out_in;
@@ -34,8 +30,7 @@ struct LinearOptions {
   using InRows =
       std::function<void(const Tensor& y, const std::function<void(int64_t, int64_t)>& make)>;
   InRows in_rows{};
-  // The three products take codes of 8 bits: e4m3 for x and the weight, e5m2 for the gradient of
-  // the result (Note [Products of 8 bits] in kernels/gemm.h). x is bf16. Not with slices.
+  // The three products take codes of 8 bits: autograd/linear_fp8.h. x is bf16. Not with slices.
   bool fp8 = false;
   // Added before the sum is rounded; shape and dtype of the result. Not with an activation, slices
   // or in_rows. Its gradient is the gradient of the result.

@@ -129,10 +129,10 @@ class RecomputedGradientNode final : public Node {
       of_classes({0, weight.view().dim(0)}, to);
     } else if (to) {
       share_.slices->sum_to(to, [&](size_t slice, const View& part) {
-        of_classes(share_.slices->slices[slice].front(), part);
+        of_classes(share_.slices->slices()[slice].front(), part);
       });
     } else {
-      for (const auto& slice : share_.slices->slices) of_classes(slice.front(), {});
+      for (const auto& slice : share_.slices->slices()) of_classes(slice.front(), {});
     }
     if (separate_dbias.defined()) {
       kernels::accumulate(
@@ -187,7 +187,7 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
   const LossOptions options = LossScope::current();
 
   const int64_t parts =
-      share.slices == nullptr ? 1 : static_cast<int64_t>(share.slices->slices.size());
+      share.slices == nullptr ? 1 : static_cast<int64_t>(share.slices->slices().size());
   Tensor losses = Tensor::empty(Shape{parts}, dtype);
   Tensor lse;
   Tensor dhidden;
@@ -226,9 +226,9 @@ Tensor linear_cross_entropy(const Tensor& hidden, const Weight& weight, const Te
           compute_stream());
     } else {
       for (int64_t i = 0; i < parts; ++i) {
-        const TensorSlice::Piece piece = share.slices == nullptr
-                                             ? TensorSlice::Piece{0, weight.dim(0)}
-                                             : share.slices->slices[static_cast<size_t>(i)].front();
+        const TensorSlice::Piece piece =
+            share.slices == nullptr ? TensorSlice::Piece{0, weight.dim(0)}
+                                    : share.slices->slices()[static_cast<size_t>(i)].front();
         kernels::linear_cross_entropy_forward(
             {.hidden = rows,
              .weight = part_of(w.view(), piece),

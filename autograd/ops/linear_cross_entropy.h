@@ -33,8 +33,7 @@ struct ClassShare {
   // first row of each, as work issued to the compute stream. labels: [N]; rows of kIgnoredLabel
   // have lse 0.
   std::function<void(const Tensor& lse, const Tensor& loss, const Tensor& labels)> combine{};
-  // The slices of this rank's classes: Note [Fixed slices] in autograd/linear_slices.h. Null: one
-  // slice.
+  // The slices of this rank's classes. Null: one slice.
   std::shared_ptr<const LinearSlices> slices{};
   bool is_whole() const { return slice.total == 0; }
 };

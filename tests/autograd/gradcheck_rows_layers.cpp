@@ -71,35 +71,6 @@ void add_linear_rows(std::vector<GradcheckRow>& rows) {
                       }});
     }
   }
-  // Two sections of outputs, or five inputs, in three slices that are all here.
-  const auto cut = [](bool of_inputs) {
-    using Slices = std::vector<std::vector<TensorSlice::Piece>>;
-    return std::make_shared<const autograd::LinearSlices>(autograd::LinearSlices{
-        .of_inputs = of_inputs,
-        .slices = of_inputs ? Slices{{{0, 2}}, {{2, 2}}, {{4, 1}}}
-                            : Slices{{{0, 2}, {4, 1}}, {{2, 1}, {5, 1}}, {{3, 1}, {6, 1}}},
-        .add_up = [](const Tensor&) {}});
-  };
-  for (const WeightLayout layout : {WeightLayout::out_in, WeightLayout::in_out}) {
-    const bool out_in = layout == WeightLayout::out_in;
-    const GradcheckOperand w{.shape = out_in ? Shape{7, 5} : Shape{5, 7}, .is_weight = true};
-    rows.push_back(
-        {"linear",
-         str(out_in ? "out_in" : "in_out", " in slices of outputs"),
-         {{.shape = {2, 3, 5}}, w, {.shape = {7}, .is_weight = true}},
-         [layout, cut](Operands v) {
-           return Results{autograd::linear(
-               v[0].tensor(), v[1], v[2],
-               {.layout = layout, .activation = Activation::gelu_tanh, .slices = cut(false)})};
-         }});
-    rows.push_back({"linear",
-                    str(out_in ? "out_in" : "in_out", " in slices of inputs"),
-                    {{.shape = {2, 3, 5}}, w},
-                    [layout, cut](Operands v) {
-                      return Results{autograd::linear(v[0].tensor(), v[1], {},
-                                                      {.layout = layout, .slices = cut(true)})};
-                    }});
-  }
   rows.push_back({"linear",
                   "of a strided view",
                   {{.shape = {2, 3, 8}}, {.shape = {4, 5}, .is_weight = true}},

@@ -13,8 +13,8 @@
 namespace zinc::parallel {
 namespace pipeline_order_test {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using Orders = PipelineOrders;
 
 Orders orders_of(PipelineSchedule schedule, int size, int64_t micro_batches, int parts = 1) {
