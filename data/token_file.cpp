@@ -1,12 +1,15 @@
 #include "data/token_file.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <string_view>
 
 #include "core/error.h"
+#include "files/other_content.h"
 #include "files/utf8.h"
 
 namespace zinc::data {
@@ -129,6 +132,10 @@ TokenFile::TokenFile(files::MappedFile map, TokenFormat format, int64_t data_beg
 TokenFile TokenFile::open(const std::string& path, TokenFormat format,
                           const text::Tokenizer* tokenizer) {
   files::MappedFile map = files::MappedFile::open(path);
+  const auto first = map.bytes().first(std::min<size_t>(map.bytes().size(), 64));
+  const std::string_view pointer =
+      files::lfs_pointer({reinterpret_cast<const char*>(first.data()), first.size()});
+  if (!pointer.empty()) throw DataError(str(path, ": ", pointer));
   if (map.size() == 0) throw DataError(str(path, ": is empty"));
   if (format == TokenFormat::automatic) format = detect(map);
   if (format == TokenFormat::text) {

@@ -21,11 +21,14 @@ bool begins_without_case(std::string_view text, std::string_view lower) {
 
 }  // namespace
 
+std::string_view lfs_pointer(std::string_view first_bytes) {
+  if (!first_bytes.starts_with("version https://git-lfs.")) return {};
+  return "a pointer of Git LFS stands in the place of the file itself: fetch it with "
+         "`git lfs pull`, or download it";
+}
+
 std::string_view other_content(std::string_view first_bytes) {
-  if (first_bytes.starts_with("version https://git-lfs.")) {
-    return "a pointer of Git LFS stands in the place of the file itself: fetch it with "
-           "`git lfs pull`, or download it";
-  }
+  if (const std::string_view pointer = lfs_pointer(first_bytes); !pointer.empty()) return pointer;
   if (first_bytes.starts_with(kByteOrderMark)) first_bytes.remove_prefix(kByteOrderMark.size());
   const size_t first = first_bytes.find_first_not_of(" \t\r\n");
   first_bytes.remove_prefix(std::min(first, first_bytes.size()));

@@ -11,6 +11,8 @@ namespace zinc::files {
 // The kind of content that the first bytes show, and the cure: a pointer of Git LFS, an HTML page.
 // Empty for anything else.
 std::string_view other_content(std::string_view first_bytes);
+// A pointer of Git LFS among such contents. An HTML page may be a text that was meant.
+std::string_view lfs_pointer(std::string_view first_bytes);
 // DataError where a file of weights has such content.
 void require_downloaded(const InputFile& file);
 

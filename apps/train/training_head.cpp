@@ -47,6 +47,18 @@ std::string grid_of(const comm::Mesh& mesh, int data_ranks) {
   return text;
 }
 
+// A step that crosses the border of two epochs may take a sample from both. Steps of up to `apart`
+// samples never do: Note [Order of samples] in data/loader.h.
+std::string note_on_borders(const TrainingSetup& setup, int64_t global_batch) {
+  const int64_t samples = setup.data->training().num_samples();
+  const int64_t apart = std::min(samples / 3, data::kMostApart);
+  if (global_batch <= apart || setup.steps * global_batch <= samples) return {};
+  return fmt::format(
+      "a step takes {} of {} samples: where an epoch ends within a step, the step may hold a "
+      "sample twice; steps of up to {} samples never do",
+      global_batch, samples, apart);
+}
+
 }  // namespace
 
 void show_head(Console& console, const TrainingSetup& setup, const TrainArguments& options,
@@ -104,6 +116,11 @@ void show_head(Console& console, const TrainingSetup& setup, const TrainArgument
         model.vocab_size() - stored, stored, model.vocab_size()));
   }
   for (const std::string& line : setup.data->notes()) console.line(line);
+  if (const std::string note =
+          note_on_borders(setup, engine.batch.global_batch(world.data().size()));
+      !note.empty()) {
+    console.line("note: " + note);
+  }
   const std::string note = setup.tokenizer.note(setup.vocabulary_replaced, model.vocab_size());
   if (!note.empty()) console.line(note);
   const int64_t positions = hub::max_positions(setup.model.config);

@@ -1,9 +1,13 @@
 #include "data/records/byte_stream.h"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 
+#include "core/error.h"
 #include "data/records/gzip_stream.h"
 #include "files/input_file.h"
+#include "files/other_content.h"
 
 namespace zinc::data {
 namespace {
@@ -12,7 +16,13 @@ constexpr size_t kBlock = 1 << 18;  // bytes
 
 class PlainStream final : public ByteStream {
  public:
-  explicit PlainStream(const std::string& path) : file_(files::InputFile::open(path)) {}
+  explicit PlainStream(const std::string& path) : file_(files::InputFile::open(path)) {
+    std::array<char, 64> first{};
+    const size_t count = read(first);
+    offset_ = 0;
+    const std::string_view pointer = files::lfs_pointer({first.data(), count});
+    if (!pointer.empty()) throw DataError(str(path, ": ", pointer));
+  }
 
   size_t read(std::span<char> out) override {
     const auto count = static_cast<size_t>(

@@ -86,9 +86,16 @@ TEST_F(Training, EpochsOfRecords_TakeEachAsOftenAsSaid) {
   std::string records;
   for (int i = 0; i < 7; ++i) records += "{\"text\": \"abcdefgh\"}\n";
   const std::string file = folder_.write("seven.jsonl", records);
-  done(train({"--data", file, "--validation", file, "--epochs", "3", "--pad-to-longest"}));
+  const Ended by_two =
+      done(train({"--data", file, "--validation", file, "--epochs", "3", "--pad-to-longest"}));
   const auto lines = metrics();
   EXPECT_EQ(lines.size(), 11U);  // 21 samples by 2
+  EXPECT_THAT(by_two.out, Not(HasSubstr("a sample twice")));
+  const Ended by_three = done(train({"--data", file, "--validation", file, "--epochs", "3",
+                                     "--pad-to-longest", "--batch", "3", "--force"}));
+  EXPECT_THAT(by_three.out, HasSubstr("a step takes 3 of 7 samples: where an epoch ends within a "
+                                      "step, the step may hold a sample twice; steps of up to 2 "
+                                      "samples never do"));
 }
 
 TEST_F(Training, TheFlagsOfTransformers_MeanTheSame) {

@@ -79,6 +79,10 @@ TEST_F(Records, JsonLines_SayWhatStandsInTheirPlace) {
               HasSubstr("a byte order mark stands here"));
   EXPECT_THAT(problem("a.jsonl", "version https://git-lfs.github.com/spec/v1\n"),
               HasSubstr("a pointer of Git LFS"));
+  for (const char* name : {"a.csv", "a.txt", "a.json"}) {
+    EXPECT_THAT(problem(name, "version https://git-lfs.github.com/spec/v1\n"),
+                HasSubstr("a pointer of Git LFS"));
+  }
   EXPECT_THAT(problem("a.jsonl", "<!DOCTYPE html>\n"), HasSubstr("an HTML page"));
 }
 

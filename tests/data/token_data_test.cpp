@@ -87,6 +87,12 @@ struct BadFile {
 TEST(TokenFile, BadInput_IsADataErrorWithThePlace) {
   const std::vector<BadFile> table = {
       {"a.txt", "", ": is empty"},
+      {"a.txt", "version https://git-lfs.github.com/spec/v1\noid sha256:ab\n",
+       ": a pointer of Git LFS stands in the place of the file itself: fetch it with `git lfs "
+       "pull`, or download it"},
+      {"a.bin", "version https://git-lfs.github.com/spec/v1\noid sha256:ab\n",
+       ": a pointer of Git LFS stands in the place of the file itself: fetch it with `git lfs "
+       "pull`, or download it"},
       {"a.bin", "", ": is empty"},
       {"a.txt", "one\ntwo \xE9t\xE9\n",
        ": not UTF-8 at byte 8 (line 2, byte 0xe9); convert it, for example by iconv -f LATIN1 -t "
