@@ -383,11 +383,11 @@ class Engine::Impl {
   void begin_reading() {
     require_no_update();
     stores_.update->finish();
-    passes_.enter("reading of weights");
+    passes_.enter(Activity::reading_weights);
   }
 
   // Values are about to be written.
-  void begin_writing(const char* call, const char* activity) {
+  void begin_writing(const char* call, Activity activity) {
     require_between_steps(call);
     stores_.update->finish();
     passes_.enter(activity);
@@ -524,7 +524,7 @@ Tensor Engine::next_logits(const Tensor& ids) {
   auto& lm = nn::require_interface<nn::CausalLm>(impl_->model_, "engine.next_logits");
   impl_->begin_evaluation();
   Tensor logits;
-  impl_->passes_.evaluate("generation", Runner::Follows::program,
+  impl_->passes_.evaluate(Activity::generation, Runner::Follows::program,
                           [&] { logits = lm.next_logits(ids); });
   return logits;
 }
@@ -532,7 +532,7 @@ void Engine::run_prediction(const std::function<void()>& work) {
   impl_->require_whole_model("predict");
   const TracePhase phase(impl_->context_.trace(), "prediction");
   impl_->begin_evaluation();
-  impl_->passes_.evaluate("prediction", Runner::Follows::uses, work);
+  impl_->passes_.evaluate(Activity::prediction, Runner::Follows::uses, work);
 }
 
 const EngineConfig& Engine::config() const { return impl_->config_; }
@@ -575,26 +575,26 @@ Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
   return impl_->values_.read(name, state);
 }
 void Engine::set_parameter(std::string_view name, const Tensor& values) {
-  impl_->begin_writing("set_parameter", "writing of weights");
+  impl_->begin_writing("set_parameter", Activity::writing_weights);
   impl_->values_.write(name, values);
 }
 void Engine::edit(const std::vector<std::string>& names,
                   const std::function<void(EditedParameters&)>& change, int modifier) {
-  impl_->begin_writing("edit", "reading of weights");
+  impl_->begin_writing("edit", Activity::reading_weights);
   impl_->values_.edit(names, change, modifier);
 }
 void Engine::read_own(Own what, const TakeOwn& take, bool hold) {
   impl_->begin_evaluation();
   impl_->stores_.update->finish_own();
-  impl_->passes_.enter("reading of weights");
+  impl_->passes_.enter(Activity::reading_weights);
   impl_->values_.read_own(what, take, hold);
 }
 void Engine::import_state(const StateSource& source, const ImportOptions& options) {
-  impl_->begin_writing("import_state", "import of a state");
+  impl_->begin_writing("import_state", Activity::importing_state);
   impl_->values_.import_state(source, options);
 }
 void Engine::release_to_model() {
-  impl_->begin_writing("release_to_model", "reading of weights");
+  impl_->begin_writing("release_to_model", Activity::reading_weights);
   impl_->values_.release_to_model();
   impl_->runner_.close();
 }
@@ -603,7 +603,7 @@ Tensor Engine::gradient(std::string_view name) {
           "engine.gradient: gradients are complete between the last backward() of a step and its "
           "step()");
   return impl_->values_.gradient(name, [&] {
-    impl_->passes_.enter("reduction of the gradients");
+    impl_->passes_.enter(Activity::reducing_gradients);
     const double divisor = impl_->step_.end_gradients();
     impl_->stores_.update->settle_gradients();
     return divisor;

@@ -8,9 +8,6 @@
 namespace zinc::zero {
 namespace {
 
-constexpr const char* kBackward = "backward";
-constexpr const char* kWeights = "weight gradient";
-
 // Whether an op of a backward pass needs sums of gradients.
 bool needs_sums(const Op& op) { return op.kind == OpKind::reduce || op.kind == OpKind::update; }
 
@@ -38,7 +35,7 @@ void Runner::begin_evaluation(Follows follows) {
           "engine.evaluate() and engine.next_logits() are passes of their own: not inside "
           "engine.predict(); call the model's functions there");
   parts_.update.finish();
-  begin(parts_.program.evaluation, "forward", follows == Follows::program);
+  begin(parts_.program.evaluation, PassKind::forward, follows == Follows::program);
 }
 
 void Runner::begin_forward(const MicroBatchKind& kind) {
@@ -47,23 +44,35 @@ void Runner::begin_forward(const MicroBatchKind& kind) {
   // While an update is pending this counts as the first pass, also if the passes before it were
   // given up.
   if (parts_.update.is_pending()) of.first = true;
-  begin(parts_.program.bodies.at(of).forward, "forward");
+  begin(parts_.program.bodies.at(of).forward, PassKind::forward);
 }
 
 void Runner::begin_backward(const MicroBatchKind& kind, bool of_weights) {
   is_last_ = kind.last;
   const Body& body = parts_.program.bodies.at(kind);
-  if (of_weights) return begin(body.weights, kWeights);
+  if (of_weights) return begin(body.weights, PassKind::weights);
   next_group_ = 0;
   next_micro_batch_ = 0;
   held_.clear();
-  begin(body.backward, kBackward);
+  begin(body.backward, PassKind::backward);
 }
 
-void Runner::begin(const Phase& phase, const char* name, bool follows_program) {
+const char* Runner::name_of(PassKind kind) {
+  switch (kind) {
+    case PassKind::forward:
+      return "forward";
+    case PassKind::backward:
+      return "backward";
+    case PassKind::weights:
+      return "weight gradient";
+  }
+  return "?";
+}
+
+void Runner::begin(const Phase& phase, PassKind kind, bool follows_program) {
   is_free_ = parts_.is_dynamic || !follows_program;
   used_group_ = -1;
-  phase_name_ = name;
+  kind_ = kind;
   if (!goes_back()) last_used_ = nullptr;
   if (is_free_ && parts_.lockstep != nullptr) parts_.lockstep->begin();
   phase_ = follows_program ? &phase : nullptr;
@@ -72,8 +81,6 @@ void Runner::begin(const Phase& phase, const char* name, bool follows_program) {
   arrive(EventKind::begin, {});
   leave();
 }
-
-bool Runner::goes_back() const { return phase_name_ == kBackward || phase_name_ == kWeights; }
 
 void Runner::end() {
   if (!is_free_) {
@@ -185,7 +192,7 @@ void Runner::leave_record(const StepEvent& event) const {
       planned.kind == EventKind::end
           ? str(found, " after the recorded end (", phase_->size() - 2, " events)")
           : str("at event ", next_, ": ", found, " instead of ", describe(planned, parts_.groups));
-  throw InvalidArgument(str("the model left its recorded ", phase_name_, " pass ", where,
+  throw InvalidArgument(str("the model left its recorded ", name_of(kind_), " pass ", where,
                             "; a model whose control flow changes from step to step needs "
                             "EngineOptions::dynamic_model: zinc::initialize(model, config, world, "
                             "{.dynamic_model = true})"));

@@ -98,8 +98,11 @@ class Runner final : public autograd::ParameterSource {
 
  private:
   void require_pass(const autograd::Parameter& parameter) const;
-  void begin(const Phase& phase, const char* name, bool follows_program = true);
-  bool goes_back() const;  // the phase makes gradients
+  // What the pass under way makes.
+  enum class PassKind : uint8_t { forward, backward, weights };
+  static const char* name_of(PassKind kind);
+  void begin(const Phase& phase, PassKind kind, bool follows_program = true);
+  bool goes_back() const { return kind_ != PassKind::forward; }  // it makes gradients
   void end();
   void end_phase(const Phase& phase);
   // The event is the next one; its ops ahead, and behind.
@@ -122,7 +125,7 @@ class Runner final : public autograd::ParameterSource {
   bool is_free_ = false;  // the pass under way follows no program
   int used_group_ = -1;   // in a prediction: the last one
   const Phase* phase_ = nullptr;
-  const char* phase_name_ = "";
+  PassKind kind_ = PassKind::forward;
   size_t next_ = 0;       // place of the phase
   bool is_last_ = false;  // the backward pass under way brings the step's gradients together
   // Updates that had their place in backward and wait for the norm: see WholeStep::decide().

@@ -11,8 +11,6 @@
 namespace zinc::zero {
 namespace {
 
-constexpr const char* kStep = "step";
-
 // The modes of a training step's forward pass, in whichever way it runs. `inputs`: the store for
 // inputs of recomputed blocks; null: the inputs stay where they are.
 class TrainingForward {
@@ -73,6 +71,36 @@ class EvaluationScope {
 
 }  // namespace
 
+std::string_view name_of(Activity activity) {
+  switch (activity) {
+    case Activity::construction:
+      return "construction";
+    case Activity::forward:
+      return "forward";
+    case Activity::backward:
+      return "backward";
+    case Activity::recorded_passes:
+      return "recorded passes";
+    case Activity::evaluation:
+      return "evaluation";
+    case Activity::prediction:
+      return "prediction";
+    case Activity::generation:
+      return "generation";
+    case Activity::step:
+      return "step";
+    case Activity::reading_weights:
+      return "reading of weights";
+    case Activity::writing_weights:
+      return "writing of weights";
+    case Activity::importing_state:
+      return "import of a state";
+    case Activity::reducing_gradients:
+      return "reduction of the gradients";
+  }
+  return "?";
+}
+
 StepPasses::StepPasses(const Parts& parts)
     : config_(parts.config),
       model_(parts.model),
@@ -93,7 +121,7 @@ auto StepPasses::named(const Compute& compute) -> decltype(compute()) {
     return compute();
   } catch (const InvalidArgument& error) {
     const std::string_view used = runner_.last_used();
-    throw InvalidArgument(str(error.what(), " (", activity_,
+    throw InvalidArgument(str(error.what(), " (", name_of(activity_),
                               entered_ > 0 ? str(" of micro-batch ", entered_) : "",
                               used.empty() ? "" : str(", after ", used, " was used"), ")"));
   }
@@ -162,7 +190,7 @@ BatchLoss StepPasses::forward(const nn::Batch& batch) {
   step_trace_.begin(context_.trace());
   const TracePhase phase(context_.trace(), "forward");
   const uint64_t index = take_in(batch);
-  enter("forward", forwards_);
+  enter(Activity::forward, forwards_);
   context_.random().set_position(static_cast<uint64_t>(step_.steps()), index);
   BatchLoss loss{.num_targets = batch.num_targets};
   forward_pass({.first = forwards_ == 1, .last = forwards_ == config_.batch.accumulation}, [&] {
@@ -176,7 +204,7 @@ void StepPasses::backward(const BatchLoss& loss) {
   require(loss.sum.defined(), "engine.backward: the loss is empty; pass what forward() returned");
   require_room("backward");
   const TracePhase phase(context_.trace(), "backward");
-  enter("backward", micro_steps_ + 1);
+  enter(Activity::backward, micro_steps_ + 1);
   const int64_t left = no_sync_ ? 1 : 0;  // more are to come
   if (hands_over_ && !no_sync_ && micro_steps_ + 1 == config_.batch.accumulation) {
     step_.expect({loss});
@@ -224,7 +252,7 @@ StepResult StepPasses::step_now() {
   stepped_ = true;
   if (micro_steps_ < config_.batch.accumulation) return {};
   const auto start = clock_.start();
-  activity_ = kStep;
+  activity_ = Activity::step;
   StepResult result = runner_.run_step();
   micro_steps_ = forwards_ = backwards_ = 0;
   clock_.stop(start, &PhaseSeconds::step);
@@ -244,7 +272,7 @@ void StepPasses::run_recorded(const nn::Batch& batch) {
   step_trace_.begin(context_.trace());
   const TracePhase phase(context_.trace(), "forward and backward");
   const uint64_t index = take_in(batch);
-  enter("recorded passes", forwards_);
+  enter(Activity::recorded_passes, forwards_);
   context_.random().set_position(static_cast<uint64_t>(step_.steps()), index);
   const MicroBatchKind kind{.first = backwards_ == 0, .last = backwards_ + 1 == num_backwards()};
   stores_.gradients->begin_micro_steps(backwards_, 1, num_backwards());
@@ -285,21 +313,22 @@ void StepPasses::run_side_by_side(std::span<const nn::Batch> batches) {
   const MicroBatchKind kind{.first = true, .last = true};
   {
     const TracePhase phase(context_.trace(), "forward");
-    forward_pass(kind, [&] { passes.forward([this](int64_t i) { enter("forward", i + 1); }); });
+    forward_pass(kind,
+                 [&] { passes.forward([this](int64_t i) { enter(Activity::forward, i + 1); }); });
   }
   const TracePhase phase(context_.trace(), "backward");
   const auto count = static_cast<int64_t>(batches.size());
   stores_.gradients->begin_micro_steps(0, count, count);
   const auto enter_backward = [this](int64_t i) {
-    enter("backward", i + 1);
+    enter(Activity::backward, i + 1);
     stores_.gradients->enter(i);
   };
   const auto to_loss = [this](int64_t i, const auto& work) {
     const TrainingForward forward(config_, saved_inputs_.store());
-    enter("forward", i + 1);
+    enter(Activity::forward, i + 1);
     named(work);
     saved_inputs_.settle();
-    enter("backward", i + 1);
+    enter(Activity::backward, i + 1);
   };
   backward_pass(kind, [&] {
     passes.backward(enter_backward, to_loss, [&] { step_.expect(passes.losses()); });
@@ -320,7 +349,7 @@ void StepPasses::run_pipeline(std::span<const nn::Batch> batches) {
     if (!is_pass(op.work)) {
       passes.exchange(op);
     } else if (op.work == parallel::PipelineWork::forward) {
-      enter("forward", op.micro_batch + 1);
+      enter(Activity::forward, op.micro_batch + 1);
       const double seed = micro_batches[static_cast<size_t>(op.micro_batch)].seed;
       forward_pass(kind_of(op), [&] {
         const autograd::ExpectedLossGradient expected(seed);
@@ -343,7 +372,7 @@ MicroBatchKind StepPasses::kind_of(const parallel::PipelineOp& op) const {
 void StepPasses::backward_in_pipeline(parallel::PipelinePasses& passes,
                                       const parallel::PipelineOp& op) {
   const bool is_deferred = op.work == parallel::PipelineWork::weights;
-  enter("backward", op.micro_batch + 1);
+  enter(Activity::backward, op.micro_batch + 1);
   stores_.gradients->begin_micro_steps(op.micro_batch, 1, config_.batch.accumulation,
                                        {.part = op.part, .deferred = is_deferred});
   if (is_deferred)
@@ -369,17 +398,23 @@ Tensor StepPasses::loss_of_pipeline(const nn::Batch& batch) {
 }
 
 std::string StepPasses::moment() const {
-  const std::string_view activity = activity_;
   const std::string at =
       runner_.last_used().empty() ? std::string() : str(", at ", runner_.last_used());
-  if (activity == "forward" || activity == "backward") {
-    return str(activity, " of micro-batch ", entered_, at);
+  switch (activity_) {
+    case Activity::forward:
+    case Activity::backward:
+      return str(name_of(activity_), " of micro-batch ", entered_, at);
+    case Activity::evaluation:
+    case Activity::prediction:
+      return str(name_of(activity_), at);
+    case Activity::step:
+      return step_.moment();
+    default:
+      return std::string(name_of(activity_));
   }
-  if (activity == "evaluation" || activity == "prediction") return str(activity, at);
-  return activity_ == kStep ? step_.moment() : std::string(activity);
 }
 
-void StepPasses::evaluate(const char* activity, Runner::Follows follows,
+void StepPasses::evaluate(Activity activity, Runner::Follows follows,
                           const std::function<void()>& compute) {
   const EvaluationScope evaluation(model_);
   const autograd::NoGrad no_grad;
@@ -398,7 +433,7 @@ void StepPasses::evaluate(const char* activity, Runner::Follows follows,
 
 Tensor StepPasses::loss_of(const nn::Batch& batch) {
   Tensor sum;
-  evaluate("evaluation", Runner::Follows::program,
+  evaluate(Activity::evaluation, Runner::Follows::program,
            [&] { sum = cut_ != nullptr ? loss_of_pipeline(batch) : model_.loss(batch); });
   return sum;
 }

@@ -26,6 +26,23 @@
 
 namespace zinc::zero {
 
+// What an engine is doing, for messages.
+enum class Activity : uint8_t {
+  construction,
+  forward,
+  backward,
+  recorded_passes,
+  evaluation,
+  prediction,
+  generation,
+  step,
+  reading_weights,
+  writing_weights,
+  importing_state,
+  reducing_gradients,
+};
+std::string_view name_of(Activity activity);  // "forward", "reading of weights"
+
 class StepPasses {
  public:
   // All must outlive this.
@@ -53,9 +70,8 @@ class StepPasses {
   // The loss of this rank's part of a batch; in a pipeline, undefined except on the last rank. It
   // is a pass of its own, by evaluate().
   Tensor loss_of(const nn::Batch& batch);
-  // Runs `compute` as a pass without a backward pass. `activity`: a string literal.
-  void evaluate(const char* activity, Runner::Follows follows,
-                const std::function<void()>& compute);
+  // Runs `compute` as a pass without a backward pass.
+  void evaluate(Activity activity, Runner::Follows follows, const std::function<void()>& compute);
 
   // From here to end_no_sync() backward passes are not counted: Engine::NoSync.
   void begin_no_sync();
@@ -65,7 +81,7 @@ class StepPasses {
   bool has_all_gradients() const { return !stepped_ && micro_steps_ == config_.batch.accumulation; }
 
   // Sets the engine's current activity, for messages. `micro_batch`: from 1; 0: none.
-  void enter(const char* activity, int64_t micro_batch = 0) {
+  void enter(Activity activity, int64_t micro_batch = 0) {
     activity_ = activity;
     entered_ = micro_batch;
   }
@@ -122,7 +138,7 @@ class StepPasses {
   bool no_sync_ = false;
   bool stepped_ = true;
   bool hands_over_ = false;  // run(): the update may begin during backward
-  const char* activity_ = "construction";
+  Activity activity_ = Activity::construction;
   int64_t entered_ = 0;  // micro-batch of the activity, from 1; 0: of no micro-batch
 };
 
