@@ -81,8 +81,9 @@ BertLayer::SelfAttention::SelfAttention(Module& parent, std::string name, const 
       value(*this, "value", sliced(square_of(config), Split::columns, true)) {}
 
 Tensor BertLayer::SelfAttention::forward(const Tensor& x, const AttentionScope& scope) {
-  std::vector<Tensor> rows = Linear::of_one_input(x, {&query, &key, &value});
-  return attend({.q = std::move(rows[0]), .k = std::move(rows[1]), .v = std::move(rows[2])}, scope);
+  // The order in which gradients of x are added.
+  std::vector<Tensor> rows = Linear::of_one_input(x, {&value, &key, &query});
+  return attend({.q = std::move(rows[2]), .k = std::move(rows[1]), .v = std::move(rows[0])}, scope);
 }
 
 BertLayer::Attention::Attention(Module& parent, std::string name, const BertConfig& config)

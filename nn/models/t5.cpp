@@ -88,9 +88,10 @@ T5Attention::T5Attention(Module& parent, std::string name, const T5Config& confi
 
 Tensor T5Attention::forward(const Tensor& x, const AttentionScope& scope,
                             const PositionTerms& positions) {
-  std::vector<Tensor> rows = Linear::of_one_input(x, {&q_, &k_, &v_});
+  // The order in which gradients of x are added.
+  std::vector<Tensor> rows = Linear::of_one_input(x, {&v_, &k_, &q_});
   return o_.forward(
-      attend({.q = std::move(rows[0]), .k = std::move(rows[1]), .v = std::move(rows[2])}, scope,
+      attend({.q = std::move(rows[2]), .k = std::move(rows[1]), .v = std::move(rows[0])}, scope,
              positions));
 }
 
@@ -98,8 +99,8 @@ Tensor T5Attention::forward_across(const Tensor& x, const Tensor& source,
                                    const AttentionScope& scope) {
   const Tensor queries = Linear::of_one_input(x, {&q_})[0];
   const auto rows = [&] {
-    std::vector<Tensor> both = Linear::of_one_input(source, {&k_, &v_});
-    return std::pair(std::move(both[0]), std::move(both[1]));
+    std::vector<Tensor> both = Linear::of_one_input(source, {&v_, &k_});
+    return std::pair(std::move(both[1]), std::move(both[0]));
   };
   return o_.forward(attend_across(queries, rows, scope));
 }
