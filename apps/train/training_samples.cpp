@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 
+#include "comm/gather_values.h"
 #include "comm/world.h"
 #include "generate/generate.h"
 #include "text/tokenizer.h"

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "nn/attention/self_attention.h"
 #include "nn/buffer.h"
 #include "nn/dropout.h"
 #include "nn/embedding.h"

@@ -25,10 +25,10 @@
 #include "tests/zero/tiny_model.h"
 #include "train/checkpoint/save_checkpoint.h"
 #include "train/trainer.h"
+#include "train/weights/save_model.h"
 #include "zero/engine.h"
 #if defined(ZINC_CUDA_EMULATED)
 #include "tests/emulator/runtime.h"
-#include "train/weights/save_model.h"
 #endif
 
 namespace zinc {
