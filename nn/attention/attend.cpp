@@ -283,6 +283,22 @@ class Attending {
   LocalHeads local_;  // of them, those that this rank's attention works on
 };
 
+// Throws InvalidArgument if `ranks` cannot share so many heads. Their number must divide `heads`,
+// and must divide `kv_heads` or be a multiple of it. `path`: of the layer, for the message.
+void require_shared_heads(const TensorRanks* ranks, std::string_view path, int64_t heads,
+                          int64_t kv_heads) {
+  if (ranks == nullptr) return;
+  const int64_t slices = int64_t{ranks->own_slices()} * ranks->size();
+  require(!ranks->fixes_slices() || (heads % slices == 0 && kv_heads % slices == 0), path, ": ",
+          heads, " heads with ", kv_heads, " heads of keys and values cannot be cut into ", slices,
+          " slices, as \"determinism\": \"mesh\" asks; take \"world\"");
+  const int64_t size = ranks->size();
+  require(heads % size == 0 && (kv_heads % size == 0 || size % kv_heads == 0), path, ": ", heads,
+          " heads with ", kv_heads, " heads of keys and values cannot be shared by ", size,
+          " ranks; take a zinc.mesh.tensor that divides both, or the heads alone if it is a "
+          "multiple of those of keys and values");
+}
+
 const AttentionForm& checked(const AttentionForm& form, std::string_view path) {
   require(form.heads > 0 && form.head_dim > 0, path, ": attention needs heads and head_dim, not ",
           form.heads, " and ", form.head_dim);
@@ -303,20 +319,6 @@ bool keeps_queries(const AttentionScope& scope) {
 
 bool gets_heads(const AttentionScope& scope) {
   return scope.sequence != nullptr && !keeps_queries(scope);
-}
-
-void require_shared_heads(const TensorRanks* ranks, std::string_view path, int64_t heads,
-                          int64_t kv_heads) {
-  if (ranks == nullptr) return;
-  const int64_t slices = int64_t{ranks->own_slices()} * ranks->size();
-  require(!ranks->fixes_slices() || (heads % slices == 0 && kv_heads % slices == 0), path, ": ",
-          heads, " heads with ", kv_heads, " heads of keys and values cannot be cut into ", slices,
-          " slices, as \"determinism\": \"mesh\" asks; take \"world\"");
-  const int64_t size = ranks->size();
-  require(heads % size == 0 && (kv_heads % size == 0 || size % kv_heads == 0), path, ": ", heads,
-          " heads with ", kv_heads, " heads of keys and values cannot be shared by ", size,
-          " ranks; take a zinc.mesh.tensor that divides both, or the heads alone if it is a "
-          "multiple of those of keys and values");
 }
 
 Tensor attend(const Module& layer, const AttentionForm& form, HeadRows rows,

@@ -109,11 +109,6 @@ using SourceRows = std::function<std::pair<Tensor, Tensor>()>;
 Tensor attend_across(const Module& layer, const AttentionForm& form, const Tensor& q,
                      const SourceRows& source, const AttentionScope& scope);
 
-// Throws InvalidArgument if `ranks` cannot share so many heads. Their number must divide `heads`,
-// and must divide `kv_heads` or be a multiple of it. `path`: of the layer, for the message.
-void require_shared_heads(const TensorRanks* ranks, std::string_view path, int64_t heads,
-                          int64_t kv_heads);
-
 // A module that attends.
 class AttentionLayer : public Module {
  public:

@@ -1,5 +1,6 @@
 #include "nn/attention/self_attention.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -10,19 +11,13 @@
 namespace zinc::nn {
 namespace {
 
-AttentionForm form_of(const SelfAttentionOptions& options, std::string_view path) {
-  require(options.heads > 0 && options.features % options.heads == 0, path, ": ", options.features,
-          " features cannot be split into ", options.heads, " heads");
+AttentionForm form_of(const SelfAttentionOptions& options) {
   return {.heads = options.heads,
           .kv_heads = options.kv_heads,
-          .head_dim = options.features / options.heads,
+          .head_dim = options.features / std::max<int64_t>(options.heads, 1),
           .causal = options.causal,
           .dropout = options.attention_dropout,
           .rotary_layout = options.rotary_layout};
-}
-
-std::string path_in(const Module& parent, const std::string& name) {
-  return parent.path().empty() ? name : parent.path() + "." + name;
 }
 
 LinearOptions qkv_projection(const SelfAttentionOptions& options, const AttentionForm& form) {
@@ -51,10 +46,13 @@ autograd::Initializer packed_weights_of(int64_t features) {
 }  // namespace
 
 SelfAttention::SelfAttention(Module& parent, std::string name, const SelfAttentionOptions& options)
-    : AttentionLayer(parent, name, form_of(options, path_in(parent, name))),
+    : AttentionLayer(parent, std::move(name), form_of(options)),
       c_attn_(*this, options.qkv_name, qkv_projection(options, form())),
       c_proj_(*this, options.output_name, output_projection(options)),
-      resid_dropout_(*this, "resid_dropout", options.residual_dropout) {}
+      resid_dropout_(*this, "resid_dropout", options.residual_dropout) {
+  require(options.features % options.heads == 0, path(), ": ", options.features,
+          " features cannot be split into ", options.heads, " heads");
+}
 
 Tensor SelfAttention::forward(const Tensor& x, const AttentionScope& scope,
                               const PositionTerms& positions) {

@@ -81,7 +81,7 @@ BertLayer::SelfAttention::SelfAttention(Module& parent, std::string name, const 
       value(*this, "value", sliced(square_of(config), Split::columns, true)) {}
 
 Tensor BertLayer::SelfAttention::forward(const Tensor& x, const AttentionScope& scope) {
-  // The order in which gradients of x are added.
+  // Gradients of x are added in this order.
   std::vector<Tensor> rows = Linear::of_one_input(x, {&value, &key, &query});
   return attend({.q = std::move(rows[2]), .k = std::move(rows[1]), .v = std::move(rows[0])}, scope);
 }

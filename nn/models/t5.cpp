@@ -88,7 +88,7 @@ T5Attention::T5Attention(Module& parent, std::string name, const T5Config& confi
 
 Tensor T5Attention::forward(const Tensor& x, const AttentionScope& scope,
                             const PositionTerms& positions) {
-  // The order in which gradients of x are added.
+  // Gradients of x are added in this order.
   std::vector<Tensor> rows = Linear::of_one_input(x, {&v_, &k_, &q_});
   return o_.forward(
       attend({.q = std::move(rows[2]), .k = std::move(rows[1]), .v = std::move(rows[0])}, scope,

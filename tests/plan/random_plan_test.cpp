@@ -369,14 +369,6 @@ std::vector<MemoryReport> memory_of(const DrawnRun& run) {
   return ranks;
 }
 
-// Saved inputs in host memory may meet an update there that goes on beside the next forward pass,
-// but not in a run where each step is followed by what waits for the update. A plan is for runs
-// that evaluate and save at any time.
-bool waits_after_every_step(const DrawnRun& run) {
-  return run.config.engine.recompute.inputs_on() == zero::OffloadDevice::cpu &&
-         ((run.evaluates && run.eval_every == 1) || (run.saves && run.save_every == 1));
-}
-
 void expect_plan_is_the_peak(const DrawnRun& run) {
   SCOPED_TRACE(run.words);
   PlanOptions options{.world = run.world,
@@ -412,8 +404,7 @@ void expect_plan_is_the_peak(const DrawnRun& run) {
       const auto tier = static_cast<Tier>(t);
       // The longest sequences need not come when all else is there, except in what is kept for
       // them.
-      const bool meets_inputs = tier != Tier::pinned_host || !waits_after_every_step(run);
-      if (is_fullest && meets_inputs && (run.rows != Rows::unequal || tier == Tier::nvme)) {
+      if (is_fullest && (run.rows != Rows::unequal || tier == Tier::nvme)) {
         EXPECT_EQ(planned.peaks.at(tier).peak, ranks[rank].at(tier).peak)
             << name_of(tier) << " of rank " << rank;
       } else {
