@@ -4,11 +4,13 @@
 #include <utility>
 
 #include "core/error.h"
+#include "zero/group/shard_sums.h"
+#include "zero/group/whole_sums.h"
 
 namespace zinc::zero {
 namespace {
 
-// Whole sums of several micro-batches, reduced once per step: GradientStoreOptions::whole.
+// Whole sums of several micro-batches, reduced once per step: whole_sums.h.
 bool keeps_whole_sums(const EngineConfig& config) {
   return config.zero.stage <= 1 &&
          GradientPolicy::choose(config).schedule == ReduceSchedule::boundary;
@@ -20,24 +22,95 @@ bool makes_sums_in_host(const EngineConfig& config) {
          config.batch.accumulation > config.batches_together();
 }
 
-std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config, const StoreInputs& inputs,
-                                              std::vector<OwnedRange> slices,
-                                              SwappedGradients* swapped) {
+// Elements of a group that a rank updates, by where their sums are.
+struct NumelOfTiers {
+  int64_t on_device = 0;
+  int64_t away = 0;
+};
+
+NumelOfTiers numel_of_tiers(const ShardGroup& group, const std::vector<OwnedRange>& slices) {
+  NumelOfTiers numel;
+  for (const OwnedRange& slice : slices) {
+    if (slice.group != group.index()) continue;
+    (slice.tier == Tier::device ? numel.on_device : numel.away) += slice.range.size();
+  }
+  return numel;
+}
+
+bool all_leave(const NumelOfTiers& numel) { return numel.away > 0 && numel.on_device == 0; }
+
+// Null: no sums are in host memory.
+std::unique_ptr<HostGradients> make_host_gradients(const EngineConfig& config,
+                                                   const StoreInputs& inputs,
+                                                   const std::vector<OwnedRange>& slices) {
   const GradientPolicy policy = GradientPolicy::choose(config);
-  const GradientStoreOptions options{.policy = policy,
-                                     .whole = keeps_whole_sums(config),
-                                     .replicate = config.zero.stage == 0,
-                                     .bucket_numel = config.zero.reduce_bucket_size,
-                                     .slices = std::move(slices),
-                                     .adds_in_host = makes_sums_in_host(config),
-                                     .swapped = swapped,
+  int64_t away = 0;
+  int64_t most_added = 0;
+  for (const ShardGroup& group : inputs.groups) {
+    const NumelOfTiers numel = numel_of_tiers(group, slices);
+    away += numel.away;
+    if (makes_sums_in_host(config) && all_leave(numel)) {
+      most_added = std::max(most_added, numel.away);
+    }
+  }
+  if (away == 0 || config.gradient_offload == GradientOffload::nvme) return nullptr;
+  return std::make_unique<HostGradients>(
+      inputs.groups, inputs.context,
+      HostGradientsOptions{.slices = slices,
+                           .dtype = policy.kept,
+                           .tree = policy.tree_over_micro_batches,
+                           .added = policy.added_in_host(inputs.communicator.size()),
+                           .most_added = most_added});
+}
+
+// How the sums of each group are made: the table in zero/group/group_sums.h.
+MakeGroupSums choose_sums(const EngineConfig& config, const std::vector<OwnedRange>& slices,
+                          HostGradients* host, SwappedGradients* swapped) {
+  return
+      [&, host, swapped](const ShardGroup& group, Reducer& reducer) -> std::unique_ptr<GroupSums> {
+        const NumelOfTiers numel = numel_of_tiers(group, slices);
+        SumsAway* away = host;
+        if (swapped != nullptr) away = swapped;
+        const bool leaves = numel.away > 0;
+        if (keeps_whole_sums(config)) {
+          if (config.zero.stage == 0) return std::make_unique<ReplicatedSums>(group, reducer);
+          if (!leaves) return std::make_unique<WholeSums>(group, reducer);
+          return std::make_unique<LeavingWholeSums>(group, reducer, *away, all_leave(numel));
+        }
+        std::unique_ptr<ShardOrder> order = std::make_unique<RunningSum>();
+        if (reducer.policy().tree_over_micro_batches) order = std::make_unique<TreeOfSums>(reducer);
+        if (config.zero.stage == 0) {
+          return std::make_unique<GatheredSums>(group, reducer, std::move(order));
+        }
+        if (!leaves) return std::make_unique<ShardSums>(group, reducer, std::move(order));
+        if (swapped != nullptr) {
+          return std::make_unique<SwappedShardSums>(group, reducer, std::move(order), *swapped);
+        }
+        if (makes_sums_in_host(config) && all_leave(numel)) {
+          return std::make_unique<HostShardSums>(group, reducer, std::move(order), *host);
+        }
+        return std::make_unique<LeavingShardSums>(group, reducer, std::move(order), *host,
+                                                  all_leave(numel));
+      };
+}
+
+std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config, const StoreInputs& inputs,
+                                              const std::vector<OwnedRange>& slices,
+                                              const Stores& stores) {
+  SumsAway* away = stores.host_gradients.get();
+  if (stores.swapped_gradients != nullptr) away = stores.swapped_gradients.get();
+  const GradientStoreOptions options{.reducer = {.policy = GradientPolicy::choose(config),
+                                                 .bucket_numel = config.zero.reduce_bucket_size,
+                                                 .wire_divisor = inputs.wire_divisor,
+                                                 .stays = config.cuda_graph},
+                                     .away = away,
                                      .overlap = config.overlap_comm(),
-                                     .stays = config.cuda_graph,
-                                     .wire_divisor = inputs.wire_divisor,
                                      .allow_unused = config.zero.ignore_unused_parameters,
                                      .turns = inputs.program.record.turns};
-  return std::make_unique<GradientStore>(inputs.groups, inputs.communicator, inputs.context,
-                                         inputs.clock, options);
+  return std::make_unique<GradientStore>(
+      inputs.groups, inputs.communicator, inputs.context, inputs.clock,
+      choose_sums(config, slices, stores.host_gradients.get(), stores.swapped_gradients.get()),
+      options);
 }
 
 Tier tier_of(const OffloadConfig& offload) {
@@ -72,6 +145,7 @@ std::unique_ptr<SwappedShards> make_swapped(const EngineConfig& config, const St
 
 std::unique_ptr<SwappedGradients> make_swapped_gradients(const EngineConfig& config,
                                                          const StoreInputs& inputs,
+                                                         const std::vector<OwnedRange>& slices,
                                                          offload::SwapClock* clock) {
   if (config.gradient_offload != GradientOffload::nvme) return nullptr;
   return std::make_unique<SwappedGradients>(
@@ -79,6 +153,7 @@ std::unique_ptr<SwappedGradients> make_swapped_gradients(const EngineConfig& con
       SwappedGradientsOptions{.tile_numel = tile_numel(config),
                               .dtype = GradientPolicy::choose(config).kept,
                               .order = inputs.program.record.reduce_order,
+                              .slices = slices,
                               .returns = config.batch.accumulation > config.batches_together() &&
                                          !keeps_whole_sums(config),
                               .swap = swap_settings(config, config.zero.offload_optimizer, clock)});
@@ -207,18 +282,20 @@ Stores make_stores(const EngineConfig& config, const StoreInputs& inputs) {
   Stores stores;
   stores.swap_clock = std::make_unique<offload::SwapClock>();
   stores.swapped = make_swapped(config, inputs, stores.swap_clock.get());
-  stores.swapped_gradients = make_swapped_gradients(config, inputs, stores.swap_clock.get());
+  for (int owner = 0; owner < split.parts(); ++owner) {
+    stores.owned.push_back(split.slices(inputs.groups, owner));
+  }
+  const size_t me = split.parts() > 1 ? static_cast<size_t>(inputs.communicator.rank()) : 0;
+  const std::vector<OwnedRange>& slices = stores.owned[me];
+  stores.swapped_gradients =
+      make_swapped_gradients(config, inputs, slices, stores.swap_clock.get());
   stores.weights = make_weights(config, inputs, split, stores);
   stores.weights->load({[&](const autograd::Parameter& parameter, int64_t begin, const View& out) {
                          inputs.weights.read_here(parameter, begin, out);
                        }},
                        {});
-  for (int owner = 0; owner < split.parts(); ++owner) {
-    stores.owned.push_back(split.slices(inputs.groups, owner));
-  }
-  const size_t me = split.parts() > 1 ? static_cast<size_t>(inputs.communicator.rank()) : 0;
-  stores.gradients =
-      make_gradients(config, inputs, stores.owned[me], stores.swapped_gradients.get());
+  stores.host_gradients = make_host_gradients(config, inputs, slices);
+  stores.gradients = make_gradients(config, inputs, slices, stores);
   bug_check(inputs.program.policy.update == UpdateTime::in_step || split.leaves_device(),
             "an update beside passes has nothing off the device");
   stores.update = make_update(config, inputs, stores);

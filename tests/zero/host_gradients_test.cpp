@@ -57,12 +57,11 @@ class Steps {
       if (group.trained_numel() == 0) continue;
       Tensor shard = Tensor::empty({group.trained_numel()}, added_, Label::gradients);
       kernels::fill({.y = shard.view(), .value = value(index)}, context_.compute());
-      const Event left =
-          sums_->send(group.index(),
-                      [&](const OwnedRange& slice) {
-                        return shard.view().narrow(0, slice.place, slice.range.size());
-                      },
-                      {.is_first = index == 0, .is_last = index + 1 == count});
+      const Event left = sums_->send(group.index(),
+                                     [&](SegmentKind, Range range) {
+                                       return shard.view().narrow(0, range.begin, range.size());
+                                     },
+                                     {.is_first = index == 0, .is_last = index + 1 == count});
       context_.compute()->wait(left);  // the shard's memory is given back
     }
   }

@@ -72,7 +72,8 @@ class Steps {
         if (!is_trained(segment.kind)) continue;
         int64_t at = segment.offset;
         while (at < segment.range().end) {
-          const ConstView found = host_memory(sums_->read(group, {at, segment.range().end}));
+          const ConstView found = host_memory(
+              sums_->read({.group = group.index(), .range = {at, segment.range().end}}));
           for (int64_t i = 0; i < found.numel(); ++i, ++at) {
             float wanted = 0.0f;
             for (int m = 0; m < micro_batches; ++m) wanted += value(at, m);
@@ -81,7 +82,7 @@ class Steps {
         }
       }
     }
-    sums_->forget();
+    sums_->end_step();
     return right;
   }
 
@@ -105,8 +106,8 @@ class Steps {
     if (group.num_trained_parameters() == 0) return;
     const Tensor arena = Tensor::empty({group.trained_numel()}, DType::f32, Label::gradients);
     const View all = arena.view();
-    const auto tile = [&](const Tile& of) {
-      return all.narrow(0, of.range.begin, of.range.size());
+    const auto tile = [&](SegmentKind, Range range) {
+      return all.narrow(0, range.begin, range.size());
     };
     const StreamRef stream = context_.stream(StreamRole::reduce);
     stream->wait(context_.compute()->record());
@@ -117,7 +118,7 @@ class Steps {
         data[i] = value(i, micro) + (micro > 0 ? data[i] : 0.0f);
       }
     });
-    context_.compute()->wait(sums_->send(group.index(), tile));
+    context_.compute()->wait(sums_->send(group.index(), tile, {}));
   }
 
   offload::SwapFolder folder_;

@@ -21,6 +21,13 @@ GradientPolicy GradientPolicy::choose(const EngineConfig& config) {
   return policy;
 }
 
+DType GradientPolicy::added_in_host(int ranks) const {
+  const bool is_whole_sum = ranks == 1;
+  const bool is_rounded = kept != wire && kept != DType::f32;
+  if (is_whole_sum || is_rounded || wire == DType::f64) return wire;
+  return DType::f32;
+}
+
 double wire_divisor(const GradientConfig& gradient, int world) {
   if (gradient.reduce_algorithm != ReduceAlgorithm::native) return 1.0;
   return gradient.prescale ? static_cast<double>(world) : gradient.predivide_factor;

@@ -33,6 +33,9 @@ struct GradientPolicy {
   bool tree_over_micro_batches = false;
 
   static GradientPolicy choose(const EngineConfig& config);
+  // The dtype of a micro-batch's shard on its way to host memory, where it is added to the sums. It
+  // is no narrower than a sum over `ranks` on the device.
+  DType added_in_host(int ranks) const;
 };
 
 // The kept sums are divided by this number, so that native sums in 16 bits stay in range.

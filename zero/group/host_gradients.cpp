@@ -55,7 +55,7 @@ View HostGradients::values(const Block& memory, DType dtype, int64_t numel) cons
   return {memory.data(), dtype, Shape{numel}, context_.device(), Tier::pinned_host};
 }
 
-ConstView HostGradients::read(const OwnedRange& slice) const {
+ConstView HostGradients::read(const OwnedRange& slice) {
   const OfGroup& group = groups_[slice.group];
   bug_check(group.sums.size() == 1, "the gradient of group ", slice.group, " is not there");
   return values(group.sums.front().memory, options_.dtype, group.numel)
@@ -95,7 +95,7 @@ Event HostGradients::send(int index, const OnDevice& from, Turn turn) {
   order(context_.stream(StreamRole::reduce), out);
   bool is_copied = false;
   for (const OwnedRange& slice : group.slices) {
-    const ConstView there = from(slice);
+    const ConstView there = from(slice.segment, slice.range);
     const View sum = values(group.sums.back().memory, options_.dtype, group.numel)
                          .narrow(0, slice.place, slice.range.size());
     is_copied = starts && there.dtype() == options_.dtype;

@@ -19,12 +19,12 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "core/context.h"
 #include "core/stream.h"
 #include "core/view.h"
+#include "zero/group/sums_away.h"
 #include "zero/layout/shard_group.h"
 #include "zero/layout/state_split.h"
 
@@ -42,33 +42,27 @@ struct HostGradientsOptions {
   int64_t most_added = 0;
 };
 
-// Called from the issuing thread only.
-class HostGradients {
+class HostGradients final : public SumsAway {
  public:
   // Takes the buffers. `groups` and `context` must outlive this.
   HostGradients(const ShardGroups& groups, Context& context, HostGradientsOptions options);
-  ~HostGradients();
+  ~HostGradients() override;
   HostGradients(const HostGradients&) = delete;
   HostGradients& operator=(const HostGradients&) = delete;
 
-  // Micro-batches begin. They use the buffers in the same order each time.
-  void begin() { next_buffer_ = 0; }
-  // A slice's values on the device: [slice.range.size()] `dtype`, or `added` where sums are made.
-  using OnDevice = std::function<ConstView(const OwnedRange& slice)>;
-  // Which of the step's micro-batches the values are from. First and last: they are the whole sum.
-  struct Turn {
-    bool is_first = true;
-    bool is_last = true;
-  };
-  // Issues the copies of a group's values off the device, behind the work on the compute and reduce
-  // streams, and what is added. Returns the event behind the copies.
-  Event send(int group, const OnDevice& values, Turn turn);
+  // Micro-batches use the buffers in the same order each time.
+  void begin(bool) override { next_buffer_ = 0; }
+  // `values`: of `dtype`, or `added` where sums are made. Also issues what is added.
+  Event send(int group, const OnDevice& values, Turn turn) override;
   // The event behind all that was issued for the group's sums.
   const Event& arrived(int group) const { return groups_[group].arrived; }
-  // The sums of `slice` or of a part of it, as work behind arrived() finds them.
-  ConstView read(const OwnedRange& slice) const;
-  // Frees the sums. The compute stream must have waited for arrived(), and for all that reads them.
-  void discard(int group);
+  bool has_arrived(int group) override { return arrived(group).query(); }
+  void await(int group, StreamRef stream) override { stream->wait(arrived(group)); }
+  void await_all() override {}
+  ConstView read(const OwnedRange& slice) override;
+  void discard(int group) override;
+  void end_step() override {}
+  void advance() override {}
 
  private:
   // The sum of a run of micro-batches: all of them so far, or a complete subtree.

@@ -23,7 +23,9 @@ std::vector<Tile> gradient_tiles(const ShardGroups& groups, const comm::Communic
 SwappedGradients::SwappedGradients(const ShardGroups& groups,
                                    const comm::Communicator& communicator, Context& context,
                                    const SwappedGradientsOptions& options)
-    : context_(context),
+    : groups_(groups),
+      context_(context),
+      slices_(options.slices),
       tiles_(groups, gradient_tiles(groups, communicator, options), {}, Label::gradients, context,
              options.swap),
       incoming_(options.returns ? kIncomingBuffers : 0) {
@@ -61,7 +63,11 @@ std::vector<size_t> SwappedGradients::tiles_of(int group) const {
   return found;
 }
 
-Event SwappedGradients::send(int group, const OnDevice& sums) {
+Event SwappedGradients::send(int group, const OnDevice& sums, Turn turn) {
+  for (const OwnedRange& slice : slices_) {
+    if (!turn.is_last || !on_sums_ || slice.group != group) continue;
+    on_sums_(slice, sums(slice.segment, slice.range), context_.stream(StreamRole::reduce));
+  }
   const StreamRef stream = context_.stream(StreamRole::copy_out);
   stream->wait(context_.compute()->record());
   stream->wait(context_.stream(StreamRole::reduce)->record());
@@ -69,7 +75,7 @@ Event SwappedGradients::send(int group, const OnDevice& sums) {
     Outgoing& buffer = outgoing_[next_outgoing_++ % outgoing_.size()];
     land(buffer);
     if (Outgoing* const held = holder_of(tile)) land(*held);  // from an abandoned pass
-    transfer(sums(tiles()[tile]), values(tile, buffer.memory), stream);
+    transfer(sums(tiles()[tile].segment, tiles()[tile].range), values(tile, buffer.memory), stream);
     buffer.filled = stream->record();
     buffer.tile = tile;
     advance();
@@ -96,7 +102,7 @@ Event SwappedGradients::bring(int group, const OnDevice& sums) {
     if (next_read_ == next_brought_) start_reads(true);
     Incoming& buffer = incoming_[next_brought_ % incoming_.size()];
     buffer.transfer.wait();
-    transfer(values(tile, buffer.memory), sums(tiles()[tile]), stream);
+    transfer(values(tile, buffer.memory), sums(tiles()[tile].segment, tiles()[tile].range), stream);
     buffer.left = stream->record();
     ++next_brought_;
     start_reads(false);
@@ -137,7 +143,7 @@ bool SwappedGradients::has_arrived(int group) {
   });
 }
 
-void SwappedGradients::await(int group) {
+void SwappedGradients::await(int group, StreamRef) {
   for (Outgoing& buffer : outgoing_) {
     if (buffer.tile && tiles()[*buffer.tile].group == group) land(buffer);
   }

@@ -24,6 +24,7 @@
 #include "comm/communicator.h"
 #include "core/context.h"
 #include "core/stream.h"
+#include "zero/group/sums_away.h"
 #include "zero/tiers/swapped_shards.h"
 
 namespace zinc::zero {
@@ -31,51 +32,51 @@ namespace zinc::zero {
 struct SwappedGradientsOptions {
   int64_t tile_numel = 0;  // elements per tile, at most: as for optimizer_tiles()
   DType dtype = DType::f32;
-  std::vector<int> order;  // all groups, in the order of their reductions
-  bool returns = false;    // true: sums come back for the micro-batches after the first
+  std::vector<int> order;          // all groups, in the order of their reductions
+  std::vector<OwnedRange> slices;  // that this rank updates
+  bool returns = false;            // true: sums come back for the micro-batches after the first
   offload::SwapSettings swap;
 };
 
-// Called from the issuing thread only. On a meta device nothing is opened or moved. After an
-// IoError the sums of the step are lost.
-class SwappedGradients {
+// On a meta device nothing is opened or moved. After an IoError the sums of the step are lost.
+class SwappedGradients final : public SumsAway {
  public:
   // Takes swap space and buffers. Throws IoError.
   SwappedGradients(const ShardGroups& groups, const comm::Communicator& communicator,
                    Context& context, const SwappedGradientsOptions& options);
-  ~SwappedGradients();
+  ~SwappedGradients() override;
   SwappedGradients(const SwappedGradients&) = delete;
   SwappedGradients& operator=(const SwappedGradients&) = delete;
 
-  // The place of a tile's sums on the device: [tile.range.size()] of the group's arena.
-  using OnDevice = std::function<View(const Tile& tile)>;
+  // Work for each slice of the step's sums, while the slice is on the device. It may read the slice
+  // in work on `stream`.
+  using OnSums =
+      std::function<void(const OwnedRange& slice, const ConstView& sums, StreamRef stream)>;
+  void on_sums(OnSums on_sums) { on_sums_ = std::move(on_sums); }
 
-  // Issues the copies of a group's sums off the device, behind the work on the compute and reduce
-  // streams. Returns the event behind these copies. Waits if the buffers are full. Throws IoError.
-  Event send(int group, const OnDevice& sums);
-  // Micro-batches begin. `first`: the first ones of a step, for which no sums come back. Otherwise
-  // starts to read the sums, if they come back at all. Throws IoError.
-  void begin(bool first);
+  // Waits if the buffers are full.
+  Event send(int group, const OnDevice& sums, Turn turn) override;
+  // For the first micro-batches of a step no sums come back. For others starts to read the sums, if
+  // they come back at all.
+  void begin(bool first) override;
   // Issues the copies of a group's sums back to the device, behind the work on the compute stream.
   // Returns the event behind these copies. Groups come in `order`. Waits for the disk. Throws
   // IoError.
   Event bring(int group, const OnDevice& sums);
 
-  // Starts the transfers that can be started. Waits for nothing. Throws IoError.
-  void advance();
-  // True if all sums that were sent of a group are in swap space. Starts transfers as advance()
-  // does. Throws IoError.
-  bool has_arrived(int group);
-  // Wait until the sums of one group, or of all groups, are in swap space. Throw IoError.
-  void await(int group);
-  void await_all();
+  void advance() override;
+  bool has_arrived(int group) override;
+  // The calling thread waits.
+  void await(int group, StreamRef) override;
+  void await_all() override;
 
-  // The sums of a group that has arrived, from range.begin on: as many as one tile holds. `range`
-  // lies in one shard. The view is in host memory and valid until the next call. Waits. Throws
-  // IoError.
-  ConstView read(const ShardGroup& group, Range range) { return tiles_.read(group, range, 0); }
-  // Frees the host memory that read() uses. Call before sums leave again.
-  void forget() { tiles_.forget(); }
+  // As many sums of a group that has arrived as one tile holds. Waits.
+  ConstView read(const OwnedRange& slice) override {
+    return tiles_.read(groups_[slice.group], slice.range, 0);
+  }
+  void discard(int) override {}
+  // Call before sums leave again.
+  void end_step() override { tiles_.forget(); }
 
   // For a caller that reads whole tiles itself, once they have arrived. The caller waits for the
   // transfer.
@@ -113,7 +114,10 @@ class SwappedGradients {
   // Starts the reads for which buffers are free. `one`: waits until at least one has started.
   void start_reads(bool one);
 
+  const ShardGroups& groups_;
   Context& context_;
+  const std::vector<OwnedRange> slices_;
+  OnSums on_sums_;
   SwappedShards tiles_;
   std::vector<size_t> in_order_;  // tiles, in the order of reductions
   std::array<Outgoing, 2> outgoing_;

@@ -7,6 +7,7 @@
 #include "offload/swap_clock.h"
 #include "offload/swap_traffic.h"
 #include "zero/group/gradient_store.h"
+#include "zero/group/host_gradients.h"
 #include "zero/group/swapped_gradients.h"
 #include "zero/group/weight_store.h"
 #include "zero/layout/state_split.h"
@@ -19,6 +20,7 @@ struct Stores {
   std::unique_ptr<offload::SwapClock> swap_clock;
   std::unique_ptr<SwappedShards> swapped;               // null: nothing is in swap space
   std::unique_ptr<SwappedGradients> swapped_gradients;  // null: they are not in swap space
+  std::unique_ptr<HostGradients> host_gradients;        // null: none are in host memory
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<GradientStore> gradients;
   // By rank: the slices that the rank updates; one entry where every rank updates everything. See

@@ -57,8 +57,10 @@ WholeStep::WholeStep(const Parts& parts, const optim::Schedule& learning_rates)
   // Sums that go to swap space are measured as they leave.
   if (parts.stores.swapped_gradients == nullptr) return;
   norm_.expect_pieces();
-  parts.stores.gradients->on_sums([this](const OwnedRange& slice, const ConstView& sums,
-                                         StreamRef stream) { norm_.take(slice, sums, stream); });
+  parts.stores.swapped_gradients->on_sums(
+      [this](const OwnedRange& slice, const ConstView& sums, StreamRef stream) {
+        norm_.take(slice, sums, stream);
+      });
 }
 
 double WholeStep::seed(int64_t num_targets) const {
