@@ -329,7 +329,7 @@ class Engine::Impl {
         rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper,
                optimizer_->state_dtype() != DType::f32),
         agreed_(agrees(world_, program_.hash, rules_.hash())),
-        stores_(make_stores(config_, store_inputs())),
+        stores_(make_stores(config_, store_inputs(options))),
         lockstep_(make_lockstep(program_.policy.shards_parameters, groups_, world_)),
         recorded_(make_recorded_passes(config_, options.dynamic_model, world_, *stores_.gradients)),
         step_(step_parts(), {config_.schedule, config_.optimizer, run_length(options)}),
@@ -444,7 +444,7 @@ class Engine::Impl {
     return peers;
   }
 
-  StoreInputs store_inputs() {
+  StoreInputs store_inputs(EngineOptions& options) {
     return {.groups = groups_,
             .program = program_,
             .communicator = world_.communicator(),
@@ -452,7 +452,8 @@ class Engine::Impl {
             .weights = first_values_,
             .clock = clock_,
             .states = optimizer_->states(),
-            .wire_divisor = wire_divisor(config_.gradient, world_.size())};
+            .wire_divisor = wire_divisor(config_.gradient, world_.size()),
+            .make_sums = std::move(options.gradient_sums)};
   }
 
   WholeStep::Parts step_parts() {

@@ -38,6 +38,7 @@
 #include "optim/optimizer.h"
 #include "optim/parameter_groups.h"
 #include "zero/engine_config.h"
+#include "zero/group/group_sums.h"
 #include "zero/rewrites/step_program.h"
 #include "zero/update/step_result.h"
 #include "zero/update/training_state.h"
@@ -102,6 +103,10 @@ struct EngineOptions {
   // On stage 3 every rank has to use the same shard groups in the same order. That is checked, by a
   // round between the ranks per use, and gradients are whole until the end of a backward pass.
   bool dynamic_model = false;
+  // How the gradients of each group are summed over micro-batches and ranks: a class of the
+  // client's (zero/README.md, "A gradient policy"). Empty: as the configuration says. With states
+  // off the device it is a ConfigError.
+  MakeGroupSums gradient_sums;
   // A client's own rewrites of the step program: zero/program/rewrite.h. They run after the
   // engine's, and are the same on all ranks.
   std::vector<Rewrite> rewrites;

@@ -64,8 +64,15 @@ std::unique_ptr<HostGradients> make_host_gradients(const EngineConfig& config,
 }
 
 // How the sums of each group are made: the table in zero/group/group_sums.h.
-MakeGroupSums choose_sums(const EngineConfig& config, const std::vector<OwnedRange>& slices,
-                          HostGradients* host, SwappedGradients* swapped) {
+MakeGroupSums choose_sums(const EngineConfig& config, const StoreInputs& inputs,
+                          const std::vector<OwnedRange>& slices, HostGradients* host,
+                          SwappedGradients* swapped) {
+  if (inputs.make_sums) {
+    if (host == nullptr && swapped == nullptr) return inputs.make_sums;
+    throw ConfigError(
+        "EngineOptions::gradient_sums keeps its sums on the device, and offload_optimizer asks for "
+        "them in host memory or swap space: leave one of them out");
+  }
   return
       [&, host, swapped](const ShardGroup& group, Reducer& reducer) -> std::unique_ptr<GroupSums> {
         const NumelOfTiers numel = numel_of_tiers(group, slices);
@@ -109,7 +116,8 @@ std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config, const 
                                      .turns = inputs.program.record.turns};
   return std::make_unique<GradientStore>(
       inputs.groups, inputs.communicator, inputs.context, inputs.clock,
-      choose_sums(config, slices, stores.host_gradients.get(), stores.swapped_gradients.get()),
+      choose_sums(config, inputs, slices, stores.host_gradients.get(),
+                  stores.swapped_gradients.get()),
       options);
 }
 

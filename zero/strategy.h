@@ -19,6 +19,7 @@
 #include "core/phase_clock.h"
 #include "nn/module.h"
 #include "zero/engine_config.h"
+#include "zero/group/group_sums.h"
 #include "zero/layout/shard_group.h"
 #include "zero/rewrites/step_program.h"
 #include "zero/update/stores.h"
@@ -39,9 +40,10 @@ struct StoreInputs {
   PhaseClock& clock;
   optim::States states{};  // states of the optimizer
   double wire_divisor = 1.0;
+  MakeGroupSums make_sums;  // EngineOptions::gradient_sums
 };
 
-// `inputs` must outlive the stores, but for `weights`.
+// `inputs` must outlive the stores, but for `weights` and `make_sums`. Throws ConfigError.
 Stores make_stores(const EngineConfig& config, const StoreInputs& inputs);
 
 }  // namespace zinc::zero

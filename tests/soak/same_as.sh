@@ -45,7 +45,12 @@ stage3 | 3 | llama | LICENSE | "zero_optimization": {"stage": 3} |
 accumulation | 2 | gpt2 | LICENSE | "zero_optimization": {"stage": 2}, "gradient_accumulation_steps": 3 |
 bf16 | 2 | llama | LICENSE | "bf16": {"enabled": true}, "zero_optimization": {"stage": 3} |
 fp16 | 2 | gpt2 | LICENSE | "fp16": {"enabled": true, "initial_scale_power": 8}, "zero_optimization": {"stage": 2} |
+gathered_sums | 2 | gpt2 | LICENSE | "zero_optimization": {"stage": 0}, "gradient_accumulation_steps": 2, "zinc": {"reduce_schedule": "micro_step"} |
 host_states | 2 | gpt2 | LICENSE | "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}} |
+host_sums | 2 | gpt2 | LICENSE | "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}, "gradient_accumulation_steps": 3 |
+split_states | 2 | gpt2 | LICENSE | "zero_optimization": {"stage": 1, "offload_optimizer": {"device": "cpu", "ratio": 0.5}}, "gradient_accumulation_steps": 2 |
+swapped_sums | 2 | gpt2 | LICENSE | "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "nvme", "nvme_path": "WORK"}}, "gradient_accumulation_steps": 3, "zinc": {"gradient_offload": "nvme"} |
+streamed_states | 1 | gpt2 | LICENSE | "zero_optimization": {"stage": 2, "sub_group_size": 4096, "offload_optimizer": {"device": "cpu"}}, "zinc": {"offload_step": "device"} |
 nvme_states | 1 | gpt2 | LICENSE | "zero_optimization": {"stage": 3, "offload_optimizer": {"device": "nvme", "nvme_path": "WORK"}, "offload_param": {"device": "nvme", "nvme_path": "WORK"}} |
 host_parameters | 2 | llama | LICENSE | "zero_optimization": {"stage": 3, "offload_param": {"device": "cpu"}, "offload_optimizer": {"device": "cpu"}} |
 world | 2 | gpt2 | LICENSE | "zero_optimization": {"stage": 1}, "gradient_accumulation_steps": 2, "zinc": {"determinism": "world"} |

@@ -1,22 +1,18 @@
 // zero/group/group_sums.h: the gradients of one group, from backward to the step. Each way of
 // summing them over micro-batches and ranks is a class:
 //
-//   class             sums over micro-batches            over the ranks            used on stage
-//   ReplicatedSums    of all elements, on the device     once per step             0
-//   WholeSums         of all elements, on the device     once per step             1
-//   LeavingWholeSums  the same, and shards leave         once per step             1, states away
-//   ShardSums         of this rank's shard, on the       in every micro-batch      1 to 3
-//                     device
-//   GatheredSums      the same, then gathered            in every micro-batch      0
-//   LeavingShardSums  the same, or in host memory        in every micro-batch      1 to 3, states
-//   in
-//                                                                                  host memory
-//   SwappedShardSums  the same, in swap space between    in every micro-batch      1 to 3,
-//   gradients
-//                     micro-batches                                                in swap space
+//   class             sums over micro-batches             over ranks      stages
+//   ReplicatedSums    all elements, on the device         once a step     0
+//   WholeSums         the same                            once a step     1
+//   LeavingWholeSums  the same; shards leave the device   once a step     1, states away
+//   GatheredSums      shards; at the end all elements     micro-batches   0
+//   ShardSums         shards, on the device               micro-batches   1 to 3
+//   LeavingShardSums  the same; the sums leave            micro-batches   1 to 3, states away
+//   HostShardSums     shards, in host memory              micro-batches   1 to 3, states away
+//   SwappedShardSums  shards, in swap space between them  micro-batches   1 to 3, gradients on NVMe
 //
 // The first three are in whole_sums.h, the others in shard_sums.h. zero/strategy.cpp chooses.
-// zinc's users add one as zero/README.md, "A gradient policy", shows.
+// zero/README.md, "A gradient policy", adds one.
 #pragma once
 
 #include <cstdint>
