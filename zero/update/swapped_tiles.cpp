@@ -4,17 +4,17 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/host_stream.h"
 
 namespace zinc::zero {
 
 SwappedTiles::SwappedTiles(GradientStore& gradients, const std::vector<UpdatedRange>& slices,
-                           Context& context, const SwappedTilesOptions& options, Compute compute)
+                           Context& context, HostTileUpdate& update,
+                           const SwappedTilesOptions& options)
     : gradients_(gradients),
       slices_(slices),
       context_(context),
       options_(options),
-      compute_(std::move(compute)),
+      update_(update),
       buffers_(1 + (options.read_ahead ? 1 : 0) + (options.write_behind ? 1 : 0)),
       queue_(tiles_in(options.order)) {
   options_.states->settle();
@@ -30,12 +30,14 @@ SwappedTiles::SwappedTiles(GradientStore& gradients, const std::vector<UpdatedRa
   context.compute()->synchronize();  // before the disk touches the memory
 }
 
-void SwappedTiles::begin() {
+void SwappedTiles::begin(const StepArguments& args, bool during_backward) {
+  update_.begin(args);
   options_.states->settle();
   next_read_ = 0;
   next_update_ = 0;
   ready_.clear();
   start_reads();
+  if (!during_backward) order(context_.compute(), host());
 }
 
 void SwappedTiles::update(int group) {
@@ -52,17 +54,21 @@ void SwappedTiles::advance() {
   }
 }
 
-void SwappedTiles::finish(int group) {
+std::vector<Event> SwappedTiles::finish(int group) {
   size_t end = next_update_;
   for (size_t place = end; place < queue_.size(); ++place) {
     if (tile_at(place).group == group) end = place + 1;
   }
   update_until(end);
+  return update_.updated().sent();
 }
 
 void SwappedTiles::end() {
+  // The compute stream has waited for the gradients.
+  order(context_.compute(), host());
   update_until(queue_.size());
   for (Buffer& buffer : buffers_) buffer.transfer.wait();
+  update_.updated().finish();
 }
 
 void SwappedTiles::settle_gradients() {
@@ -80,8 +86,6 @@ std::vector<size_t> SwappedTiles::tiles_in(const std::vector<int>& order) const 
   bug_check(queue.size() == tiles.size(), "a tile of the optimizer has no turn");
   return queue;
 }
-
-StreamRef SwappedTiles::host() const { return host_stream(context_); }
 
 bool SwappedTiles::is_ready(int group) const {
   return std::find(ready_.begin(), ready_.end(), group) != ready_.end();
@@ -178,7 +182,7 @@ Event SwappedTiles::compute(size_t index, const Buffer& buffer) {
     update.states[static_cast<size_t>(plane - kFirstStatePlane)] =
         states.plane(tile, buffer.memory, plane);
   }
-  return compute_(*slice, tile.range, update);
+  return update_.compute(*slice, tile.range, update);
 }
 
 }  // namespace zinc::zero

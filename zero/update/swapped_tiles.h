@@ -12,7 +12,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <vector>
 
 #include "core/context.h"
@@ -21,6 +20,8 @@
 #include "zero/group/swapped_gradients.h"
 #include "zero/group/weight_store.h"
 #include "zero/tiers/swapped_shards.h"
+#include "zero/update/tile_drivers.h"
+#include "zero/update/tile_update.h"
 
 namespace zinc::zero {
 
@@ -34,26 +35,20 @@ struct SwappedTilesOptions {
 
 // Called from the issuing thread only. All calls throw IoError; after that, weights and states must
 // not be used. The objects in `options`, and the other arguments, must outlive this.
-class SwappedTiles {
+class SwappedTiles final : public TileDriver {
  public:
-  // Updates the weights and states of a tile, in host memory, on host_stream(). Returns the event
-  // after which the weights may change.
-  using Compute =
-      std::function<Event(const UpdatedRange& slice, Range tile, const optim::Update& update)>;
-
   SwappedTiles(GradientStore& gradients, const std::vector<UpdatedRange>& slices, Context& context,
-               const SwappedTilesOptions& options, Compute compute);
+               HostTileUpdate& update, const SwappedTilesOptions& options);
 
-  void begin();
-  // Lets the group's tiles be updated once its gradients are there. Waits for nothing.
-  void update(int group);
+  void begin(const StepArguments& args, bool during_backward) override;
+  void update(int group) override;
   // Updates the tiles whose inputs are there, in order.
-  void advance();
+  void advance() override;
   // Updates the rest up to the end of this group, or all; end() waits until all are written.
-  void finish(int group);
-  void end();
-  // Waits for the gradients that are read ahead.
-  void settle_gradients();
+  std::vector<Event> finish(int group) override;
+  void end() override;
+  void abandon() override { update_.updated().finish(); }
+  void settle_gradients() override;
 
  private:
   struct Buffer {
@@ -67,7 +62,7 @@ class SwappedTiles {
   };
 
   std::vector<size_t> tiles_in(const std::vector<int>& order) const;
-  StreamRef host() const;
+  StreamRef host() const { return update_.stream(); }
   // The buffer of the tile at this place in the queue.
   Buffer& buffer_of(size_t place) { return buffers_[place % buffers_.size()]; }
   const Tile& tile_at(size_t place) const { return options_.states->tiles()[queue_[place]]; }
@@ -89,7 +84,7 @@ class SwappedTiles {
   const std::vector<UpdatedRange>& slices_;
   Context& context_;
   const SwappedTilesOptions options_;
-  const Compute compute_;
+  HostTileUpdate& update_;
   std::vector<Buffer> buffers_;
   const std::vector<size_t> queue_;  // tiles
   size_t next_read_ = 0;             // index into queue_

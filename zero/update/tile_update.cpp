@@ -1,0 +1,150 @@
+#include "zero/update/tile_update.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "core/host_stream.h"
+#include "core/transfer.h"
+
+namespace zinc::zero {
+namespace {
+
+bool is_narrow(const UpdatedRange& slice) { return is_16bit_float(slice.model_dtype); }
+
+// Elements [begin, begin + numel) of a view [n], or an absent view.
+template <class AnyView>
+AnyView part_of(const AnyView& view, int64_t begin, int64_t numel) {
+  return view ? view.narrow(0, begin, numel) : view;
+}
+
+// The update of one part of `range`, cut out of the update of all of it.
+optim::Update part_of(const optim::Update& whole, Range range, const UpdateRules::RuledRange& of) {
+  const int64_t begin = of.range.begin - range.begin;
+  optim::Update part = whole;
+  part.site = of.site;
+  part.first_element = of.first_element;
+  part.places = of.places;
+  part.scalars = of.scalars;
+  part.weights = part_of(whole.weights, begin, of.range.size());
+  part.gradient = part_of(whole.gradient, begin, of.range.size());
+  part.model_weights = part_of(whole.model_weights, begin, of.range.size());
+  for (View& state : part.states) state = part_of(state, begin, of.range.size());
+  return part;
+}
+
+}  // namespace
+
+UpdatedWeights::UpdatedWeights(WeightStore& weights, const std::vector<UpdatedRange>& slices,
+                               Context& context, Tier tier, int64_t tile_numel)
+    : weights_(weights),
+      context_(context),
+      tier_(tier),
+      stream_(tier == Tier::device ? context.compute() : host_stream(context)) {
+  int64_t bytes = 0;
+  for (const UpdatedRange& slice : slices) {
+    const bool stays = slice.model_tier == Tier::device && tier == Tier::device;
+    if (!is_narrow(slice) || stays) continue;
+    bytes = std::max(bytes, std::min(tile_numel, slice.range.size()) * size_of(slice.model_dtype));
+  }
+  if (bytes == 0) return;
+  for (Block& block : blocks_) block = context.allocate(bytes, Label::staging, tier);
+}
+
+View UpdatedWeights::buffer(const UpdatedRange& slice, int64_t numel) {
+  next_ = 1 - next_;
+  stream_->wait(sent_[next_]);
+  return {blocks_[next_].data(), slice.model_dtype, Shape{numel}, context_.device(), tier_};
+}
+
+Event UpdatedWeights::send(const ConstView& values, const UpdatedRange& slice, Range range) {
+  if (slice.model_tier == Tier::nvme) {
+    weights_.take_updated(slice.group, range, values, stream_);
+    return lanes_[2] = sent_[next_] = stream_->record();
+  }
+  const bool to_device = slice.model_tier == Tier::device;
+  const StreamRef stream = context_.stream(to_device ? StreamRole::copy_in : StreamRole::copy_out);
+  order(stream_, stream);
+  transfer(values, slice.model_weights.narrow(0, range.begin - slice.range.begin, range.size()),
+           stream);
+  return lanes_[to_device ? 0 : 1] = sent_[next_] = stream->record();
+}
+
+std::vector<Event> UpdatedWeights::sent() const {
+  std::vector<Event> events;
+  for (const Event& event : lanes_) {
+    if (event.state() != nullptr) events.push_back(event);
+  }
+  return events;
+}
+
+void UpdatedWeights::finish() {
+  order(stream_, context_.compute());
+  order(context_.stream(StreamRole::copy_in), context_.compute());
+  order(context_.stream(StreamRole::copy_out), context_.compute());
+  lanes_ = {};
+}
+
+void TileUpdate::issue(const UpdatedRange& slice, Range tile, const optim::Update& update) {
+  args().rules.gate().wait(slice.group, tile, context_.trace());
+  for (const UpdateRules::RuledRange& part : args().rules.ranges(slice.group, tile)) {
+    args().optimizer.update(part_of(update, tile, part), part.hyper, stream());
+  }
+}
+
+DeviceTileUpdate::DeviceTileUpdate(WeightStore& weights, const std::vector<UpdatedRange>& slices,
+                                   Context& context, int64_t tile_numel)
+    : TileUpdate(context, {weights, slices, context, Tier::device, tile_numel}) {}
+
+Event DeviceTileUpdate::compute(const UpdatedRange& slice, Range tile, optim::Update update) {
+  const bool is_in_place = slice.model_tier == Tier::device;
+  if (!is_in_place && is_narrow(slice)) {
+    update.model_weights = updated().buffer(slice, tile.size());
+  } else if (is_in_place && slice.model_weights) {
+    update.model_weights =
+        slice.model_weights.narrow(0, tile.begin - slice.range.begin, tile.size());
+  }
+  update.factor = args().factor;
+  update.skip = args().skip;
+  update.step = args().step;
+  bug_check(is_in_place || !update.skip, "a skipped update would send what is in the buffer");
+  issue(slice, tile, update);
+  if (is_in_place) return {};
+  return updated().send(update.model_weights ? update.model_weights : update.weights, slice, tile);
+}
+
+HostTileUpdate::HostTileUpdate(WeightStore& weights, const std::vector<UpdatedRange>& slices,
+                               Context& context, int64_t tile_numel)
+    : TileUpdate(context, {weights, slices, context, Tier::pinned_host, tile_numel}) {
+  if (context.device().is_cpu()) return;
+  factor_block_ = context.allocate(size_of(DType::f32), Label::staging, Tier::pinned_host);
+}
+
+// On a GPU the CPU's stream runs all later work after the work that was issued to the compute
+// stream.
+void HostTileUpdate::begin(const StepArguments& args) {
+  TileUpdate::begin(args);
+  factor_ = args.factor;
+  if (!factor_block_) return;
+  const View copy(factor_block_.data(), DType::f32, args.factor.shape(), context().device(),
+                  Tier::pinned_host);
+  order(context().compute(), stream());
+  transfer(args.factor, copy, stream());
+  factor_ = host_memory(copy);
+}
+
+Event HostTileUpdate::compute(const UpdatedRange& slice, Range tile, optim::Update update) {
+  bug_check(!args().skip, "a skipped update would send what is in the buffer");
+  if (is_narrow(slice)) update.model_weights = updated().buffer(slice, tile.size());
+  const View sent = update.model_weights ? update.model_weights : update.weights;
+  update.factor = factor_;
+  update.step = args().step;
+  update.weights = host_memory(update.weights);
+  update.gradient = host_memory(update.gradient);
+  update.model_weights = host_memory(update.model_weights);
+  for (View& state : update.states) state = host_memory(state);
+  issue(slice, tile, update);
+  return updated().send(sent, slice, tile);
+}
+
+}  // namespace zinc::zero

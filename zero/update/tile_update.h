@@ -1,0 +1,111 @@
+// zero/update/tile_update.h: updates tiles of weights, where their states and gradients are, and
+// sends the new weights to the model's copy.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/context.h"
+#include "core/view.h"
+#include "optim/optimizer.h"
+#include "zero/group/weight_store.h"
+#include "zero/update/update_rules.h"
+
+namespace zinc::zero {
+
+struct StepArguments {
+  const optim::Optimizer& optimizer;
+  const UpdateRules& rules;
+  ConstView factor;  // [1] f32: optim::Update
+  ConstView skip{};  // [1] i32 or absent: optim::Update; only if all states are on the device
+  int64_t step = 1;  // optim::Update
+};
+
+// Brings updated weights to the model's copy. 16-bit weights pass through two buffers where they
+// are computed. A buffer is filled again only after its values have arrived.
+class UpdatedWeights {
+ public:
+  // For updates that take at most `tile_numel` elements at a time of `slices` and leave their
+  // result in `tier`. `weights` and `context` must outlive this.
+  UpdatedWeights(WeightStore& weights, const std::vector<UpdatedRange>& slices, Context& context,
+                 Tier tier, int64_t tile_numel);
+
+  // The stream of the update: the compute stream for the tier device, host_stream() otherwise.
+  StreamRef stream() const { return stream_; }
+  // The next buffer, [numel] of the model's dtype, for work on stream().
+  View buffer(const UpdatedRange& slice, int64_t numel);
+  // Sends `values` of `range`, as work on stream() leaves them, to the model's copy. After the
+  // returned event `values` may change. Throws IoError.
+  Event send(const ConstView& values, const UpdatedRange& slice, Range range);
+  // Once all these events have happened, all values sent so far have arrived.
+  std::vector<Event> sent() const;
+  // The compute stream waits for all values that were computed and sent.
+  void finish();
+
+ private:
+  WeightStore& weights_;
+  Context& context_;
+  Tier tier_;
+  StreamRef stream_;
+  std::array<Block, 2> blocks_;
+  std::array<Event, 2> sent_;   // by buffer
+  std::array<Event, 3> lanes_;  // behind the last send to the device, to the host, to swap space
+  size_t next_ = 0;
+};
+
+// One processor's updates. Called from the issuing thread only.
+class TileUpdate {
+ public:
+  virtual ~TileUpdate() = default;
+  TileUpdate(const TileUpdate&) = delete;
+  TileUpdate& operator=(const TileUpdate&) = delete;
+
+  // A step's updates begin. `args` must not change, nor what it refers to, until they are done.
+  virtual void begin(const StepArguments& args) { args_ = &args; }
+  // Updates `tile` of a slice. `update`: the weights, states and gradient, where this processor
+  // computes. Returns the event after which these weights may change.
+  virtual Event compute(const UpdatedRange& slice, Range tile, optim::Update update) = 0;
+
+  UpdatedWeights& updated() { return updated_; }
+  StreamRef stream() const { return updated_.stream(); }
+
+ protected:
+  TileUpdate(Context& context, UpdatedWeights updated)
+      : context_(context), updated_(std::move(updated)) {}
+  Context& context() const { return context_; }
+  const StepArguments& args() const { return *args_; }
+  // Issues the update, cut where hyper-parameters change.
+  void issue(const UpdatedRange& slice, Range tile, const optim::Update& update);
+
+ private:
+  Context& context_;
+  UpdatedWeights updated_;
+  const StepArguments* args_ = nullptr;
+};
+
+// On the device. Weights whose model copy is on the device too are updated in place.
+class DeviceTileUpdate final : public TileUpdate {
+ public:
+  // As UpdatedWeights.
+  DeviceTileUpdate(WeightStore& weights, const std::vector<UpdatedRange>& slices, Context& context,
+                   int64_t tile_numel);
+  Event compute(const UpdatedRange& slice, Range tile, optim::Update update) override;
+};
+
+// On the CPU, in host memory.
+class HostTileUpdate final : public TileUpdate {
+ public:
+  HostTileUpdate(WeightStore& weights, const std::vector<UpdatedRange>& slices, Context& context,
+                 int64_t tile_numel);
+  // Takes the factor to memory that the CPU reads.
+  void begin(const StepArguments& args) override;
+  Event compute(const UpdatedRange& slice, Range tile, optim::Update update) override;
+
+ private:
+  Block factor_block_;  // [1] f32 in pinned memory, on a GPU only
+  ConstView factor_;
+};
+
+}  // namespace zinc::zero
