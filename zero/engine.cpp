@@ -478,7 +478,7 @@ class Engine::Impl {
             .policy = program_.policy,
             .reduce_order = program_.record.reduce_order,
             .is_dynamic = options.dynamic_model,
-            .weights = *stores_.weights,
+            .weights = *stores_.gathered,
             .gradients = *stores_.gradients,
             .step = step_,
             .update = *stores_.update,

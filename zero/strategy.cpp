@@ -187,12 +187,9 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const Stor
       .split = split,
       .states = inputs.states,
       .shard_optimizer = zero.stage >= 1,
-      .bucket_numel = zero.allgather_bucket_size,
       .parameters = parameter_shards(config, inputs.program.policy.update != UpdateTime::in_step,
                                      stores.swap_clock.get()),
-      .swapped = stores.swapped.get(),
-      .overlap = config.overlap_comm(),
-      .max_live_numel = zero.max_live_parameters};
+      .swapped = stores.swapped.get()};
   return std::make_unique<WeightStore>(inputs.groups, inputs.communicator, inputs.context, options);
 }
 
@@ -211,8 +208,8 @@ std::unique_ptr<WeightUpdate> make_update(const EngineConfig& config, const Stor
                     .read_ahead = offload.pipeline_read,
                     .write_behind = offload.pipeline_write};
   }
-  return std::make_unique<WeightUpdate>(*stores.weights, *stores.gradients, inputs.context,
-                                        options);
+  return std::make_unique<WeightUpdate>(*stores.weights, *stores.gathered, *stores.gradients,
+                                        inputs.context, options);
 }
 
 // Whether updates run beside passes: the host computes them, and no phase waits for the phase
@@ -298,10 +295,17 @@ Stores make_stores(const EngineConfig& config, const StoreInputs& inputs) {
   stores.swapped_gradients =
       make_swapped_gradients(config, inputs, slices, stores.swap_clock.get());
   stores.weights = make_weights(config, inputs, split, stores);
-  stores.weights->load({[&](const autograd::Parameter& parameter, int64_t begin, const View& out) {
-                         inputs.weights.read_here(parameter, begin, out);
-                       }},
-                       {});
+  stores.gathered = std::make_unique<GatheredWeights>(
+      *stores.weights, inputs.groups, inputs.communicator, inputs.context,
+      GatheredWeightsOptions{.bucket_numel = config.zero.allgather_bucket_size,
+                             .overlap = config.overlap_comm(),
+                             .max_live_numel = config.zero.max_live_parameters});
+  stores.values = std::make_unique<WeightValues>(*stores.weights, *stores.gathered, inputs.groups,
+                                                 inputs.context);
+  stores.values->load({[&](const autograd::Parameter& parameter, int64_t begin, const View& out) {
+                        inputs.weights.read_here(parameter, begin, out);
+                      }},
+                      {});
   stores.host_gradients = make_host_gradients(config, inputs, slices);
   stores.gradients = make_gradients(config, inputs, slices, stores);
   bug_check(inputs.program.policy.update == UpdateTime::in_step || split.leaves_device(),

@@ -111,11 +111,11 @@ void GradientStore::resume(const GradientProgress& progress) {
 }
 
 void GradientStore::discard() {
-  discard_all_but_host();
-  for (const ShardGroup& group : groups_) discard_host(group.index());
+  discard_on_device();
+  for (const ShardGroup& group : groups_) discard_away(group.index());
 }
 
-void GradientStore::discard_all_but_host() {
+void GradientStore::discard_on_device() {
   for (GroupState& state : states_) {
     if (!reducer_.stays()) state.sums->discard();
   }

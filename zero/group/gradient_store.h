@@ -98,10 +98,10 @@ class GradientStore {
   // The same on the device, to be changed.
   View on_device(const OwnedRange& slice) { return of(slice.group).sums->on_device(slice); }
   void discard();  // the step has ended or was skipped: frees the sums
-  // For a step that still reads the sums in host memory or swap space: frees the rest.
-  // discard_host() then frees the sums of one group in host memory.
-  void discard_all_but_host();
-  void discard_host(int group) {
+  // For a step that still reads the sums off the device: frees the rest.
+  // discard_away() then frees those of one group.
+  void discard_on_device();
+  void discard_away(int group) {
     if (options_.away != nullptr) options_.away->discard(group);
   }
 

@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "autograd/parameter.h"
+#include "zero/group/gathered_weights.h"
 #include "zero/group/gradient_store.h"
-#include "zero/group/weight_store.h"
 #include "zero/layout/shard_group.h"
 #include "zero/program/policy.h"
 #include "zero/program/program.h"
@@ -38,7 +38,7 @@ class Runner final : public autograd::ParameterSource {
     const StepPolicy& policy;
     const std::vector<int>& reduce_order;
     bool is_dynamic = false;  // nothing is known of a pass in advance
-    WeightStore& weights;
+    GatheredWeights& weights;
     GradientStore& gradients;
     WholeStep& step;
     WeightUpdate& update;

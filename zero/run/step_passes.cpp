@@ -286,7 +286,7 @@ void StepPasses::run_recorded(const nn::Batch& batch) {
     runner_.begin_backward(kind);
     autograd::backward(loss, seed.gradient());
     pass.end();
-    stores_.weights->end_passes();
+    stores_.gathered->end_passes();
     stores_.gradients->complete_micro_steps();
     return loss;
   };
@@ -295,7 +295,7 @@ void StepPasses::run_recorded(const nn::Batch& batch) {
     sum = named([&] { return recorded_->run(batch, kind, step_.seed(batch.num_targets), passes); });
   } catch (...) {
     // The gathers of a recording that failed have never run.
-    stores_.weights->end_passes();
+    stores_.gathered->end_passes();
     throw;
   }
   runner_.end_backward(kind);
@@ -425,10 +425,10 @@ void StepPasses::evaluate(Activity activity, Runner::Follows follows,
     named(compute);
     pass.end();
   } catch (...) {
-    stores_.weights->end_passes();
+    stores_.gathered->end_passes();
     throw;
   }
-  stores_.weights->end_passes();
+  stores_.gathered->end_passes();
 }
 
 Tensor StepPasses::loss_of(const nn::Batch& batch) {

@@ -6,10 +6,12 @@
 
 #include "offload/swap_clock.h"
 #include "offload/swap_traffic.h"
+#include "zero/group/gathered_weights.h"
 #include "zero/group/gradient_store.h"
 #include "zero/group/host_gradients.h"
 #include "zero/group/swapped_gradients.h"
 #include "zero/group/weight_store.h"
+#include "zero/group/weight_values.h"
 #include "zero/layout/state_split.h"
 #include "zero/tiers/swapped_shards.h"
 #include "zero/update/weight_update.h"
@@ -22,6 +24,8 @@ struct Stores {
   std::unique_ptr<SwappedGradients> swapped_gradients;  // null: they are not in swap space
   std::unique_ptr<HostGradients> host_gradients;        // null: none are in host memory
   std::unique_ptr<WeightStore> weights;
+  std::unique_ptr<GatheredWeights> gathered;
+  std::unique_ptr<WeightValues> values;
   std::unique_ptr<GradientStore> gradients;
   // By rank: the slices that the rank updates; one entry where every rank updates everything. See
   // GradientNorm.

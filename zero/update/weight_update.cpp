@@ -26,10 +26,12 @@ std::vector<UpdatedRange> computed(bool on_host, const std::vector<UpdatedRange>
 
 }  // namespace
 
-WeightUpdate::WeightUpdate(WeightStore& weights, GradientStore& gradients, Context& context,
+WeightUpdate::WeightUpdate(WeightStore& weights, GatheredWeights& gathered,
+                           GradientStore& gradients, Context& context,
                            const WeightUpdateOptions& options)
     : options_(options),
       weights_(weights),
+      gathered_(gathered),
       gradients_(gradients),
       context_(context),
       places_(options.order.size()),
@@ -103,7 +105,7 @@ void WeightUpdate::begin(const StepArguments& args, Kind kind) {
     next_publish_ = 0;
     next_join_ = 0;
     // During backward passes still use the old weights.
-    if (kind != Kind::during_backward) weights_.expect_updates(kind == Kind::skipped);
+    if (kind != Kind::during_backward) gathered_.expect_updates(kind == Kind::skipped);
     is_under_way_ = kind == Kind::in_step || kind == Kind::during_backward;
     if (is_under_way_) begin_tiles(kind == Kind::during_backward);
   });
@@ -130,7 +132,7 @@ void WeightUpdate::publish_until(size_t end) {
       if (!is_under_way_) break;
       for (Event& event : driver->finish(group)) events.push_back(std::move(event));
     }
-    events.push_back(weights_.publish(group, events));
+    events.push_back(gathered_.publish(group, events));
   }
 }
 
@@ -144,7 +146,7 @@ void WeightUpdate::join(int group) {
       publish_until(next_join_ + 1);
       for (const Event& event : published_[next_join_]) context_.compute()->wait(event);
       published_[next_join_].clear();
-      gradients_.discard_host(options_.order[next_join_]);
+      gradients_.discard_away(options_.order[next_join_]);
     }
     end_where_done();
   });
@@ -158,7 +160,7 @@ void WeightUpdate::advance() {
 }
 
 void WeightUpdate::end_step() {
-  if (next_join_ < options_.order.size()) return gradients_.discard_all_but_host();
+  if (next_join_ < options_.order.size()) return gradients_.discard_on_device();
   finish_own();
   gradients_.discard();
 }
@@ -172,7 +174,7 @@ void WeightUpdate::finish_own() {
     // From next_join_ on, gradients are not needed any more. Groups before it may already have new
     // ones.
     for (size_t place = next_join_; place < options_.order.size(); ++place) {
-      gradients_.discard_host(options_.order[place]);
+      gradients_.discard_away(options_.order[place]);
     }
     end_where_done();
   });

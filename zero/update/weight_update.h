@@ -27,6 +27,7 @@
 
 #include "core/context.h"
 #include "optim/optimizer.h"
+#include "zero/group/gathered_weights.h"
 #include "zero/group/gradient_store.h"
 #include "zero/group/weight_store.h"
 #include "zero/update/swapped_tiles.h"
@@ -47,9 +48,9 @@ struct WeightUpdateOptions {
 // error.
 class WeightUpdate {
  public:
-  // `weights`, `gradients` and `context` must outlive this.
-  WeightUpdate(WeightStore& weights, GradientStore& gradients, Context& context,
-               const WeightUpdateOptions& options);
+  // All must outlive this, but for `options`.
+  WeightUpdate(WeightStore& weights, GatheredWeights& gathered, GradientStore& gradients,
+               Context& context, const WeightUpdateOptions& options);
   ~WeightUpdate();
   WeightUpdate(const WeightUpdate&) = delete;
   WeightUpdate& operator=(const WeightUpdate&) = delete;
@@ -105,6 +106,7 @@ class WeightUpdate {
 
   const WeightUpdateOptions options_;
   WeightStore& weights_;
+  GatheredWeights& gathered_;
   GradientStore& gradients_;
   Context& context_;
   ByGroup<size_t> places_;  // by group: index in `order`

@@ -77,7 +77,7 @@ void WholeStep::add(const Tensor& sum, int64_t num_targets) {
 
 void WholeStep::end_sums() {
   if (std::exchange(sums_ended_, true)) return;
-  parts_.stores.weights->end_passes();
+  parts_.stores.gathered->end_passes();
   parts_.stores.gradients->finish();
   if (parts_.cut == nullptr) return;
   for (const UpdatedRange& slice : parts_.stores.weights->slices()) {

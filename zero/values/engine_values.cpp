@@ -363,7 +363,7 @@ void EngineValues::release_to_model() {
 void EngineValues::leave() noexcept {
   const bool complete = !parts_.step.is_updating() && finish_late(parts_.stores);
   std::vector<std::pair<autograd::Parameter*, Tensor>> whole;
-  if (complete) whole = weights().hand_over();
+  if (complete) whole = parts_.stores.weights->hand_over();
   for (nn::Parameter* parameter : parts_.model.parameters()) {
     const bool was_released = &parameter->source() == &autograd::resident_source();
     if (was_released && !parameter->slice()) continue;

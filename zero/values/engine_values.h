@@ -72,7 +72,7 @@ class EngineValues {
   int64_t num_set() const { return num_set_; }  // EngineUsage::values_set
 
  private:
-  WeightStore& weights() { return *parts_.stores.weights; }
+  WeightValues& weights() { return *parts_.stores.values; }
   Context& context() { return parts_.world.context(); }
   bool is_here(const nn::Parameter& parameter) const {
     return parts_.cut == nullptr || parts_.cut->is_here(parameter);
