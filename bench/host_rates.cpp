@@ -7,7 +7,7 @@
 #include "bench/samples.h"
 #include "core/host_stream.h"
 #include "core/transfer.h"
-#include "kernels/adamw.h"
+#include "kernels/element_update.h"
 #include "kernels/fill.h"
 
 namespace zinc::bench {
@@ -47,16 +47,15 @@ double update_rate(Context& context, const HostRateOptions& options) {
         View(blocks[i].data(), dtype, Shape{numel}, context.device(), Tier::pinned_host));
     kernels::fill({.y = arrays[i]}, stream);
   }
-  const kernels::AdamW args{.weights = arrays[0],
-                            .gradient = arrays[1],
-                            .m = arrays[2],
-                            .v = arrays[3],
-                            .model_weights = arrays[4]};
+  const kernels::ElementUpdate args{.weights = arrays[0],
+                                    .gradient = arrays[1],
+                                    .states = {arrays[2], arrays[3]},
+                                    .model_weights = arrays[4]};
   const kernels::Cost cost = kernels::cost(args);
   stream->synchronize();
   return rate(cost.bytes_read + cost.bytes_written, options.seconds, [&] {
     return seconds_of([&] {
-      kernels::adamw(args, stream);
+      kernels::element_update(args, stream);
       stream->synchronize();
     });
   });

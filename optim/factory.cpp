@@ -1,10 +1,11 @@
 #include "optim/factory.h"
 
 #include "core/error.h"
-#include "optim/adam.h"
-#include "optim/sgd.h"
+#include "optim/element_rule.h"
 
 namespace zinc::optim {
+
+using kernels::UpdateRule;
 
 std::string_view name_of(OptimizerKind kind) {
   switch (kind) {
@@ -14,6 +15,10 @@ std::string_view name_of(OptimizerKind kind) {
       return "Adam";
     case OptimizerKind::adamw:
       return "AdamW";
+    case OptimizerKind::lion:
+      return "Lion";
+    case OptimizerKind::adagrad:
+      return "Adagrad";
   }
   return "?";
 }
@@ -26,17 +31,35 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_
   require(hyper.lr >= 0.0, name, ": lr must not be negative, got ", hyper.lr);
   require(hyper.weight_decay >= 0.0, name, ": weight_decay must not be negative, got ",
           hyper.weight_decay);
-  if (config.kind == OptimizerKind::sgd) {
-    require(config.moments == Moments::f32,
-            "SGD: moments in bf16 are for Adam and AdamW; leave zinc.moments out");
-    require(hyper.momentum >= 0.0, name, ": momentum must not be negative, got ", hyper.momentum);
-    return std::make_unique<Sgd>(hyper.momentum != 0.0, config.nesterov, config.dampening);
-  }
+  require(hyper.momentum >= 0.0, name, ": momentum must not be negative, got ", hyper.momentum);
   require(hyper.beta1 >= 0.0 && hyper.beta1 < 1.0 && hyper.beta2 >= 0.0 && hyper.beta2 < 1.0, name,
           ": betas must lie in [0, 1), got ", hyper.beta1, " and ", hyper.beta2);
   require(hyper.eps >= 0.0, name, ": eps must not be negative, got ", hyper.eps);
-  return std::make_unique<Adam>(config.kind == OptimizerKind::adamw, config.bias_correction,
-                                config.moments == Moments::bf16 ? DType::bf16 : DType::f32, seed);
+  ElementRuleOptions options{.decoupled = config.kind != OptimizerKind::adam,
+                             .bias_correction = config.bias_correction,
+                             .states = config.moments == Moments::bf16 ? DType::bf16 : DType::f32,
+                             .seed = seed};
+  switch (config.kind) {
+    case OptimizerKind::sgd:
+      require(config.moments == Moments::f32,
+              "SGD: moments in bf16 are for Adam and AdamW; leave zinc.moments out");
+      options.rule = hyper.momentum != 0.0 ? UpdateRule::momentum : UpdateRule::sgd;
+      options.dampening = config.dampening;
+      options.nesterov = config.nesterov;
+      break;
+    case OptimizerKind::adam:
+    case OptimizerKind::adamw:
+      options.rule = config.amsgrad ? UpdateRule::amsgrad : UpdateRule::adamw;
+      break;
+    case OptimizerKind::lion:
+      options.rule = UpdateRule::lion;
+      break;
+    case OptimizerKind::adagrad:
+      options.rule = UpdateRule::adagrad;
+      options.lr_decay = config.lr_decay;
+      break;
+  }
+  return std::make_unique<ElementRule>(options);
 }
 
 }  // namespace zinc::optim

@@ -9,16 +9,18 @@
 namespace zinc::optim {
 
 enum class OptimizerKind : uint8_t {
-  sgd,    // DeepSpeed's "SGD": torch.optim.SGD
-  adam,   // L2 decay added to the gradient: "Adam" with adam_w_mode false
-  adamw,  // decoupled decay: "AdamW", and "Adam" unless adam_w_mode is false
+  sgd,      // DeepSpeed's "SGD": torch.optim.SGD
+  adam,     // L2 decay added to the gradient: "Adam" with adam_w_mode false
+  adamw,    // decoupled decay: "AdamW", and "Adam" unless adam_w_mode is false
+  lion,     // "Lion": decoupled decay
+  adagrad,  // "Adagrad": torch.optim.Adagrad
 };
-std::string_view name_of(OptimizerKind kind);  // "SGD", "Adam", "AdamW"
+std::string_view name_of(OptimizerKind kind);  // "AdamW"
 
-// The dtype in which the moments of Adam and AdamW are kept between steps.
+// The dtype in which the states of Adam, AdamW, Lion and Adagrad are kept between steps.
 enum class Moments : uint8_t {
   f32,
-  bf16,  // with stochastic rounding: optim/adam.h
+  bf16,  // with stochastic rounding: optim/element_rule.h
 };
 std::string_view name_of(Moments moments);  // "f32", "bf16"
 
@@ -30,6 +32,8 @@ struct OptimizerConfig {
   bool nesterov = false;        // SGD only; needs momentum > 0
   double dampening = 0.0;       // SGD only, [0, 1)
   bool bias_correction = true;  // Adam and AdamW
+  bool amsgrad = false;         // Adam and AdamW
+  double lr_decay = 0.0;        // Adagrad
   Moments moments = Moments::f32;
 };
 

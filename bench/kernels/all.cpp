@@ -4,7 +4,6 @@ namespace zinc::bench {
 
 // One declaration and one call per op, in alphabetical order.
 void add_accumulate_benches(Registry& registry);
-void add_adamw_benches(Registry& registry);
 void add_argmax_benches(Registry& registry);
 void add_attention_benches(Registry& registry);
 void add_attention_merge_benches(Registry& registry);
@@ -18,6 +17,7 @@ void add_cross_entropy_benches(Registry& registry);
 void add_cumsum_benches(Registry& registry);
 void add_decode_benches(Registry& registry);
 void add_dropout_benches(Registry& registry);
+void add_element_update_benches(Registry& registry);
 void add_embedding_benches(Registry& registry);
 void add_fill_benches(Registry& registry);
 void add_finite_norm_benches(Registry& registry);
@@ -35,7 +35,6 @@ void add_rmsnorm_benches(Registry& registry);
 void add_rotary_benches(Registry& registry);
 void add_scale_benches(Registry& registry);
 void add_select_benches(Registry& registry);
-void add_sgd_benches(Registry& registry);
 void add_softmax_benches(Registry& registry);
 void add_sort_benches(Registry& registry);
 void add_step_verdict_benches(Registry& registry);
@@ -46,7 +45,6 @@ void add_unary_benches(Registry& registry);
 Registry kernel_benches(Extent extent, const ModelShape& model, const FreeShape& given) {
   Registry registry(extent, model, given);
   add_accumulate_benches(registry);
-  add_adamw_benches(registry);
   add_argmax_benches(registry);
   add_attention_benches(registry);
   add_attention_merge_benches(registry);
@@ -60,6 +58,7 @@ Registry kernel_benches(Extent extent, const ModelShape& model, const FreeShape&
   add_cumsum_benches(registry);
   add_decode_benches(registry);
   add_dropout_benches(registry);
+  add_element_update_benches(registry);
   add_embedding_benches(registry);
   add_fill_benches(registry);
   add_finite_norm_benches(registry);
@@ -77,7 +76,6 @@ Registry kernel_benches(Extent extent, const ModelShape& model, const FreeShape&
   add_rotary_benches(registry);
   add_scale_benches(registry);
   add_select_benches(registry);
-  add_sgd_benches(registry);
   add_softmax_benches(registry);
   add_sort_benches(registry);
   add_step_verdict_benches(registry);

@@ -27,6 +27,7 @@ struct PlainNumber {
 
 using F64 = PlainNumber<double>;
 inline F64 select(bool mask, F64 a, F64 b) { return mask ? a : b; }
+inline F64 fma(F64 a, F64 b, F64 c) { return std::fma(a.value, b.value, c.value); }
 inline bool is_nan(F64 x) { return x.value != x.value; }
 inline F64 abs(F64 x) { return std::abs(x.value); }
 inline F64 sqrt(F64 x) { return std::sqrt(x.value); }

@@ -61,6 +61,9 @@ struct LaneNumber {
 HWY_INLINE LaneNumber select(LaneMask mask, LaneNumber a, LaneNumber b) {
   return LaneNumber(hn::IfThenElse(mask.lanes, a.lanes, b.lanes));
 }
+HWY_INLINE LaneNumber fma(LaneNumber a, LaneNumber b, LaneNumber c) {
+  return LaneNumber(fma_lanes(a.lanes, b.lanes, c.lanes));
+}
 HWY_INLINE LaneMask is_nan(LaneNumber x) { return {hn::IsNaN(x.lanes)}; }
 
 // log(x) within 1 unit in the last place. x = 2^k m with sqrt(1/2) <= m < sqrt(2); log(m) = 2

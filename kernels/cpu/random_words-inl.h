@@ -1,5 +1,5 @@
 // kernels/cpu/random_words-inl.h: the random words of a run of elements, by Philox on vectors: each
-// lane computes one block of four words.
+// lane computes one block of four words. And what they round.
 //
 // Included once per Highway target, like lanes-inl.h.
 
@@ -97,6 +97,16 @@ HWY_INLINE const uint32_t* random_words(const RandomKey& key, int64_t first_elem
   const auto skipped = static_cast<int64_t>(element & 3);
   fill_random_blocks(key, element >> 2, (skipped + n + 3) / 4, room);
   return room + skipped;
+}
+
+// round_by_chance() of kernels/stochastic_rounding.h; random: words below 2^16.
+HWY_INLINE LaneVec round_lanes_by_chance(LaneVec x, hn::Vec<hn::Rebind<uint32_t, Lanes>> random) {
+  const hn::Rebind<uint32_t, Lanes> du;
+  const auto bits = hn::BitCast(du, x);
+  const auto exponent = hn::Set(du, 0x7f800000u);
+  const auto rounded = hn::And(hn::Add(bits, random), hn::Set(du, 0xffff0000u));
+  const auto is_special = hn::Eq(hn::And(bits, exponent), exponent);
+  return hn::BitCast(Lanes(), hn::IfThenElse(is_special, bits, rounded));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -44,6 +44,9 @@ struct Number {
   friend __device__ __forceinline__ Number select(bool mask, Number a, Number b) {
     return mask ? a : b;
   }
+  friend __device__ __forceinline__ Number fma(Number a, Number b, Number c) {
+    return Number(fmaf(a.value, b.value, c.value));
+  }
   friend __device__ __forceinline__ bool is_nan(Number x) { return x.value != x.value; }
 #define ZINC_FUNCTION(name, result) \
   friend __device__ __forceinline__ Number name(Number x) { return Number(result); }

@@ -13,7 +13,7 @@
 
 #include "comm/local/local.h"
 #include "core/error.h"
-#include "optim/adam.h"
+#include "optim/element_rule.h"
 #include "tests/equivalence/placement_run.h"
 #include "tests/offload/swap_folder.h"
 #include "zero/engine.h"
@@ -150,7 +150,7 @@ class FailingAdam final : public optim::Optimizer {
   }
 
  private:
-  optim::Adam adam_{true};
+  optim::ElementRule adam_{{}};
   int failing_;
   mutable int updates_ = 0;
 };

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "kernels/accumulate.h"
-#include "kernels/adamw.h"
 #include "kernels/binary.h"
 #include "kernels/copy.h"
 #include "kernels/dropout.h"
+#include "kernels/element_update.h"
 #include "kernels/embedding.h"
 #include "kernels/finite_norm.h"
 #include "kernels/gelu.h"
@@ -22,7 +22,6 @@
 #include "kernels/rmsnorm.h"
 #include "kernels/rotary.h"
 #include "kernels/scale.h"
-#include "kernels/sgd.h"
 #include "kernels/swiglu.h"
 #include "kernels/tree_sum.h"
 #include "kernels/unary.h"
@@ -92,17 +91,19 @@ Results exact_ops(DType dtype) {
   HostArray m = HostArray::random(Shape{n}, DType::f32, 6);
   HostArray v = HostArray::random(Shape{n}, DType::f32, 7, 0.0, 1.0);
   HostArray model(Shape{n}, DType::bf16);
-  adamw({.weights = weights,
-         .gradient = gradient,
-         .m = m,
-         .v = v,
-         .model_weights = model,
-         .step = 3,
-         .weight_decay = 0.1},
-        stream);
-  sgd({.weights = weights, .gradient = gradient, .velocity = m, .momentum = 0.9, .nesterov = true},
-      stream);
-  for (const HostArray* state : {&weights, &m, &v, &model}) out.push_back(*state);
+  HostArray h = v;
+#define ZINC_ROW(name, ...)                                                              \
+  element_update({.rule = UpdateRule::name,                                              \
+                  .weights = weights,                                                    \
+                  .gradient = gradient,                                                  \
+                  .states = {m, v, h},                                                   \
+                  .model_weights = model,                                                \
+                  .constants = {.weight_decay = 0.1, .momentum = 0.9, .nesterov = true}, \
+                  .step = 3},                                                            \
+                 stream);
+  ZINC_UPDATE_RULES(ZINC_ROW)
+#undef ZINC_ROW
+  for (const HostArray* state : {&weights, &m, &v, &h, &model}) out.push_back(*state);
   const HostArray ids = HostArray::random(Shape{67}, DType::i32, 8, 0.0, 10.0);
   out.emplace_back(Shape{10, 131}, dtype);
   embedding_backward({.ids = ids,

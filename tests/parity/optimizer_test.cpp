@@ -47,6 +47,20 @@ const std::map<std::string, OptimizerConfig>& cases() {
       {"adamw_no_decay", with([](auto& c) { c.hyper.weight_decay = 0.0; })},
       {"adamw_large_eps", with([](auto& c) { c.hyper.eps = 1e-2; })},
       {"adam_l2", with([](auto& c) { c.kind = OptimizerKind::adam; })},
+      {"amsgrad", with([](auto& c) { c.amsgrad = true; })},
+      {"amsgrad_l2", with([](auto& c) {
+         c.kind = OptimizerKind::adam;
+         c.amsgrad = true;
+       })},
+      {"adagrad", {.kind = OptimizerKind::adagrad, .hyper = {.lr = 0.02, .eps = 1e-10}}},
+      {"adagrad_decay",
+       {.kind = OptimizerKind::adagrad,
+        .hyper = {.lr = 0.02, .weight_decay = 0.1, .eps = 1e-10},
+        .lr_decay = 0.1}},
+      {"lion", {.kind = OptimizerKind::lion, .hyper = {.lr = 2e-3, .beta2 = 0.99}}},
+      {"lion_decay",
+       {.kind = OptimizerKind::lion,
+        .hyper = {.lr = 2e-3, .weight_decay = 0.1, .beta1 = 0.95, .beta2 = 0.98}}},
       {"sgd", {.kind = OptimizerKind::sgd, .hyper = {.lr = 0.05, .weight_decay = 0.1}}},
       {"sgd_momentum", {.kind = OptimizerKind::sgd, .hyper = momentum}},
       {"sgd_dampening",
@@ -119,7 +133,9 @@ TEST_P(TorchOptimizer, F32Matches) { EXPECT_LE(deviation(DType::f32, 1e-9), 7e-6
 
 INSTANTIATE_TEST_SUITE_P(Cases, TorchOptimizer,
                          testing::Values("adamw", "adamw_no_decay", "adamw_large_eps", "adam_l2",
-                                         "sgd", "sgd_momentum", "sgd_dampening", "sgd_nesterov"),
+                                         "amsgrad", "amsgrad_l2", "adagrad", "adagrad_decay",
+                                         "lion", "lion_decay", "sgd", "sgd_momentum",
+                                         "sgd_dampening", "sgd_nesterov"),
                          [](const auto& info) { return info.param; });
 
 // torch's parameter groups are made by hand; DeepSpeed's users leave biases and norms out of the

@@ -10,7 +10,7 @@
 #include "autograd/ops/reduce.h"
 #include "comm/local/local.h"
 #include "core/error.h"
-#include "kernels/adamw.h"
+#include "kernels/element_update.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 
@@ -89,14 +89,13 @@ TEST(Engine, OneStepEqualsBackwardAndAdamWByHand) {
       const Tensor m = Tensor::zeros(parameter->shape());
       const Tensor v = Tensor::zeros(parameter->shape());
       const Shape flat{parameter->numel()};
-      kernels::adamw({.weights = parameter->data().view().reshape(flat),
-                      .gradient = parameter->grad()->view().reshape(flat),
-                      .m = m.view().reshape(flat),
-                      .v = v.view().reshape(flat),
-                      .factor = factor.view(),
-                      .lr = 1e-2,
-                      .weight_decay = parameter->decays() ? 0.1 : 0.0},
-                     world.context().compute());
+      kernels::element_update(
+          {.weights = parameter->data().view().reshape(flat),
+           .gradient = parameter->grad()->view().reshape(flat),
+           .states = {m.view().reshape(flat), v.view().reshape(flat)},
+           .factor = factor.view(),
+           .constants = {.lr = 1e-2, .weight_decay = parameter->decays() ? 0.1 : 0.0}},
+          world.context().compute());
       EXPECT_EQ(engine.parameter(name).to_vector<float>(), parameter->data().to_vector<float>())
           << name;
     }

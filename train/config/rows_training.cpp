@@ -1,4 +1,6 @@
 // Rows of batches, of the optimizer and of the use of gradients.
+#include <array>
+
 #include "optim/optimizer_config.h"
 #include "train/config/row.h"
 
@@ -24,8 +26,10 @@ Setting in_hyper(T optim::HyperParameters::*member) {
   return at(&Config::engine, &EngineConfig::optimizer, &OptimizerConfig::hyper, member);
 }
 
-bool is_sgd(const Config& config) { return config.engine.optimizer.kind == OptimizerKind::sgd; }
-bool is_adam(const Config& config) { return !is_sgd(config); }
+template <OptimizerKind... kKinds>
+bool is_one_of(const Config& config) {
+  return ((config.engine.optimizer.kind == kKinds) || ...);
+}
 
 // DeepSpeed's optimizers that zinc lacks.
 std::vector<std::pair<std::string, std::string>> optimizers_of_deepspeed() {
@@ -40,9 +44,7 @@ std::vector<std::pair<std::string, std::string>> optimizers_of_deepspeed() {
           {"OneBitLamb", one_bit},
           {"Lamb", layerwise},
           {"FusedLamb", layerwise},
-          {"Muon", "take AdamW, or give EngineOptions::optimizer an update rule of your own"},
-          {"Lion", "take AdamW, or give EngineOptions::optimizer an update rule of your own"},
-          {"Adagrad", "take AdamW, or give EngineOptions::optimizer an update rule of your own"},
+          {"Muon", "Muon looks at whole matrices, and update rules here at elements: take AdamW"},
           {"MuAdam", width},
           {"MuAdamW", width},
           {"MuSGD",
@@ -53,17 +55,23 @@ std::vector<std::pair<std::string, std::string>> optimizers_of_deepspeed() {
 // settle.h looks at adam_w_mode.
 Setting optimizer_type() {
   return {.type = KeyType::name,
-          .choices = {"Adam", "AdamW", "SGD", "FusedAdam", "CPUAdam"},
+          .choices = {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "FusedAdam", "CPUAdam"},
           .absent = optimizers_of_deepspeed(),
           .get = [](const Config& config,
                     int64_t) { return files::json::Value(name_of(config.engine.optimizer.kind)); },
           .set =
               [](Config& config, const files::json::Value& value) {
-                const std::vector<std::string> kinds{"Adam", "SGD"};
-                const size_t index = index_of_name(kinds, value.as_string());
-                config.engine.optimizer.kind = index == 0   ? OptimizerKind::adam
-                                               : index == 1 ? OptimizerKind::sgd
-                                                            : OptimizerKind::adamw;
+                const std::vector<std::string> names{"Adam", "SGD", "Lion", "Adagrad"};
+                constexpr std::array kKinds{OptimizerKind::adam, OptimizerKind::sgd,
+                                            OptimizerKind::lion, OptimizerKind::adagrad};
+                const size_t index = index_of_name(names, value.as_string());
+                OptimizerConfig& optimizer = config.engine.optimizer;
+                optimizer.kind = index < kKinds.size() ? kKinds.at(index) : OptimizerKind::adamw;
+                // What the rule's authors, DeepSpeed and PyTorch take where nothing is said.
+                if (optimizer.kind == OptimizerKind::lion) optimizer.hyper.beta2 = 0.99;
+                if (optimizer.kind != OptimizerKind::adagrad) return;
+                optimizer.hyper.lr = 1e-2;
+                optimizer.hyper.eps = 1e-10;
               }};
 }
 
@@ -112,10 +120,19 @@ Rows batch_rows() {
 
 Rows optimizer_rows() {
   using optim::HyperParameters;
-  const Rows of_adam{
-      works("betas", betas(), between(0, 1), "decay of the two moments"),
+  using enum OptimizerKind;
+  const Rows of_averages{
+      works("betas", betas(), between(0, 1),
+            "decay of the two moments; Lion: of the direction and of its moment, and [0.9, 0.99] "
+            "where nothing is said"),
+  };
+  const Rows of_squares{
       works("eps", in_hyper(&HyperParameters::eps), at_least(0),
-            "added to the root of the second moment"),
+            "added to the root of the squares; Adagrad: 1e-10 where nothing is said"),
+  };
+  const Rows of_adam{
+      works("amsgrad", in_optimizer(&OptimizerConfig::amsgrad),
+            "divides by the largest second moment so far; 4 bytes more per parameter"),
       works("bias_correction", in_optimizer(&OptimizerConfig::bias_correction),
             "divides the moments by what their start at 0 takes"),
       works("adam_w_mode", decoupled_decay(),
@@ -131,15 +148,19 @@ Rows optimizer_rows() {
   };
   const Rows params{
       works("lr", in_hyper(&HyperParameters::lr), at_least(0),
-            "learning rate that the schedule starts from")
+            "learning rate that the schedule starts from; Adagrad: 0.01 where nothing is said")
           .with_flag("--lr", &Overrides::lr),
       works("weight_decay", in_hyper(&HyperParameters::weight_decay), at_least(0),
             "not on biases and norms")
           .with_flag("--weight-decay", &Overrides::weight_decay),
-      only("Adam, AdamW", is_adam, of_adam),
-      only("SGD", is_sgd, of_sgd),
+      only("Adam, AdamW, Lion", is_one_of<adam, adamw, lion>, of_averages),
+      only("Adam, AdamW, Adagrad", is_one_of<adam, adamw, adagrad>, of_squares),
+      only("Adam, AdamW", is_one_of<adam, adamw>, of_adam),
+      only("Adagrad", is_one_of<adagrad>,
+           {works("lr_decay", in_optimizer(&OptimizerConfig::lr_decay), at_least(0),
+                  "the rate of step t is lr / (1 + (t - 1) lr_decay)")}),
+      only("SGD", is_one_of<sgd>, of_sgd),
       no_effect("torch_adam", KeyType::boolean, "there is one implementation"),
-      refused("amsgrad", "AMSGrad is not implemented"),
       no_effect("fused", KeyType::boolean, "the update is one pass"),
       no_effect("foreach", KeyType::boolean, "the update is one pass"),
       refused("max_grad_norm", "use gradient_clipping"),

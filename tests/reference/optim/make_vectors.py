@@ -5,7 +5,7 @@
 
 Needs torch, safetensors and deepspeed 0.19; the results are kept in the repository.
 - optimizers.safetensors, all f64: weights [N], gradients [STEPS, N], and for every case below
-  <case>.weights [STEPS, N] after each update of torch.optim, and <case>.state.<name> [N] at the end.
+  <case>.weights [STEPS, N] after each update of torch.optim (Lion: below), and <case>.state.<name> [N] at the end.
 - schedules.json: for every case a scheduler block as DeepSpeed's configuration has it, the optimizer's
   lr, and the lr (OneCycle: beta1 and beta2 too) with which update 0, 1, 2, ... runs. DeepSpeed's kinds
   come from its own classes, stepped once after each update as its engine does; StepLR is torch's; linear,
@@ -24,11 +24,37 @@ HERE = pathlib.Path(__file__).parent
 N, STEPS = 33, 12
 
 ADAM = {"lr": 2e-3, "betas": (0.9, 0.95), "eps": 1e-8}
+
+
+class Lion(torch.optim.Optimizer):
+    """Algorithm 2 of Chen et al., NeurIPS 2023 (arXiv:2302.06675), which torch does not have."""
+
+    def __init__(self, params, lr, betas, weight_decay=0.0):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for weights in group["params"]:
+                state = self.state[weights]
+                mean = state.setdefault("exp_avg", torch.zeros_like(weights))
+                direction = torch.sign(beta1 * mean + (1 - beta1) * weights.grad)
+                weights -= group["lr"] * (direction + group["weight_decay"] * weights)
+                state["exp_avg"] = beta2 * mean + (1 - beta2) * weights.grad
+
+
 OPTIMIZERS = {
     "adamw": (torch.optim.AdamW, {**ADAM, "weight_decay": 0.1}),
     "adamw_no_decay": (torch.optim.AdamW, {**ADAM, "weight_decay": 0.0}),
     "adamw_large_eps": (torch.optim.AdamW, {**ADAM, "eps": 1e-2, "weight_decay": 0.1}),
     "adam_l2": (torch.optim.Adam, {**ADAM, "weight_decay": 0.1}),
+    "amsgrad": (torch.optim.AdamW, {**ADAM, "weight_decay": 0.1, "amsgrad": True}),
+    "amsgrad_l2": (torch.optim.Adam, {**ADAM, "weight_decay": 0.1, "amsgrad": True}),
+    "adagrad": (torch.optim.Adagrad, {"lr": 0.02}),
+    "adagrad_decay": (torch.optim.Adagrad, {"lr": 0.02, "lr_decay": 0.1, "weight_decay": 0.1}),
+    "lion": (Lion, {"lr": 2e-3, "betas": (0.9, 0.99)}),
+    "lion_decay": (Lion, {"lr": 2e-3, "betas": (0.95, 0.98), "weight_decay": 0.1}),
     "sgd": (torch.optim.SGD, {"lr": 0.05, "weight_decay": 0.1}),
     "sgd_momentum": (torch.optim.SGD, {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1}),
     "sgd_dampening": (torch.optim.SGD, {"lr": 0.05, "momentum": 0.9, "dampening": 0.3}),

@@ -1,0 +1,83 @@
+#include "kernels/element_update.h"
+
+#include <bit>
+
+#include "core/error.h"
+#include "kernels/checks.h"
+#include "kernels/launch.h"
+
+namespace zinc::kernels {
+
+namespace cpu {
+void element_update(const ElementUpdate& args);
+}  // namespace cpu
+namespace cuda {
+void element_update(const ElementUpdate& args, StreamRef stream);
+}  // namespace cuda
+
+void element_update(const ElementUpdate& args, StreamRef stream) {
+  const char* const op = name_of(args.rule).data();  // a literal
+  require_update_operands(op, args.weights, args.gradient, args.model_weights, args.factor,
+                          args.skip);
+  const DType dtype = args.weights.dtype();
+  const auto num = static_cast<size_t>(num_states(args.rule));
+  const bool is_narrow =
+      dtype == DType::f32 && args.states[0] && args.states[0].dtype() == DType::bf16;
+  require(!is_narrow || num <= 2, op, ": ", num,
+          " states cannot be bf16: an element's random word "
+          "rounds two");
+  for (size_t i = 0; i < num; ++i) {
+    const View& state = args.states[i];
+    require_dense_operand(op, "state", state, is_narrow ? DType::bf16 : dtype,
+                          args.weights.shape());
+    require_apart(op, "state", state, "weights", args.weights);
+    require_apart(op, "state", state, "gradient", args.gradient);
+    require_apart(op, "state", state, "model_weights", args.model_weights);
+    for (size_t other = 0; other < i; ++other) {
+      require_apart(op, "state", state, "another state", args.states[other]);
+    }
+    require_same_device(op, {args.weights, state});
+  }
+  require(args.step >= 1, op, ": step counts from 1, not ", args.step);
+  const UpdateConstants& constants = args.constants;
+  for (const double beta : {constants.beta1, constants.beta2}) {
+    require(beta >= 0.0 && beta < 1.0, op, ": a beta must be in [0, 1), not ", beta);
+  }
+  require(!constants.nesterov || (constants.momentum > 0.0 && constants.dampening == 0.0), op,
+          ": nesterov needs momentum and no dampening");
+  require(constants.eps >= 0.0, op, ": eps must not be negative: ", constants.eps);
+  if (args.values) {
+    require(dtype == DType::f32, op, ": values on the device are for f32 weights, not ", dtype);
+    require_operand(op, "values", args.values, DType::f32, Shape{num_update_values(args.rule)});
+    require_same_device(op, {args.weights, args.values});
+  }
+  if (args.weights.numel() == 0) return;
+  run_on_device(
+      op, args, args.weights.device(), stream, [args] { cpu::element_update(args); },
+      [&] { cuda::element_update(args, stream); });
+}
+
+int64_t num_update_values(UpdateRule rule) { return num_scalars(rule) + 2; }
+
+void update_values(const ElementUpdate& args, std::span<float> values) {
+  const auto count = static_cast<size_t>(num_update_values(args.rule));
+  require(values.size() == count, "update_values: room for ", values.size(), " of ", count);
+  const UpdateScalars scalars = update_scalars(args.rule, args.constants, args.step);
+  for (size_t i = 0; i + 2 < count; ++i) values[i] = static_cast<float>(scalars[i]);
+  for (const int half : {0, 1}) {
+    values[count - 2 + static_cast<size_t>(half)] =
+        std::bit_cast<float>(static_cast<uint32_t>(args.random.counter_high >> 32 * half));
+  }
+}
+
+// Operations per element: 4 for each state, 6 besides; an fma as two.
+Cost cost(const ElementUpdate& args) {
+  int64_t kept = args.weights.bytes();
+  const int num = num_states(args.rule);
+  for (size_t i = 0; i < static_cast<size_t>(num); ++i) kept += args.states[i].bytes();
+  return {.bytes_read = kept + args.gradient.bytes(),
+          .bytes_written = kept + optional_bytes(args.model_weights),
+          .flops = (6 + 4 * num) * args.weights.numel()};
+}
+
+}  // namespace zinc::kernels

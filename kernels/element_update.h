@@ -1,0 +1,54 @@
+// kernels/element_update.h: one step of an element-wise update rule, in one pass. The rules and
+// their formulas: Note [Bits of an update] in update_table.h.
+//
+// Note [States in 16 bits]
+// States of bf16 are widened for the arithmetic. What is stored is the new state after stochastic
+// rounding (round_by_chance() in kernels/stochastic_rounding.h), with the low half of the element's
+// random word for the first state and the high half for the second. The weight is computed from the
+// states before they are rounded.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "core/philox.h"
+#include "core/stream.h"
+#include "core/view.h"
+#include "kernels/cost.h"
+#include "kernels/element_places.h"
+#include "kernels/update_table.h"
+
+namespace zinc::kernels {
+
+struct ElementUpdate {
+  UpdateRule rule = UpdateRule::adamw;
+  View weights;        // [n] f64 | f32 master weights, in place
+  ConstView gradient;  // [n] f32 | bf16 | f16 (f64 with f64)
+  // num_states(rule) of [n], dtype of weights, in place; or bf16 all, for rules with at most two
+  std::array<View, kMaxUpdateStates> states{};
+  View model_weights{};  // [n] bf16 | f16 | f32, overwrites; may be absent
+  ConstView factor{};    // [1] f32 on the device: multiplies the gradient; absent: 1
+  ConstView skip{};      // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
+  // [num_update_values(rule)] f32 on the device, may be absent: what update_values() gave;
+  // `constants`, `step` and random.counter_high are not read then. For f32 weights.
+  ConstView values{};
+  UpdateConstants constants{};
+  int64_t step = 1;  // number of this update, from 1
+  // For states in bf16: element i has the word random.bits(places.place(first_element + i)).
+  RandomKey random{};
+  int64_t first_element = 0;
+  ElementPlaces places{};
+};
+
+// All views contiguous. Asynchronous on `stream`. Element i depends on element i alone.
+void element_update(const ElementUpdate& args, StreamRef stream);
+
+// The scalars of a step for f32 weights, then the bits of random.counter_high, low half first;
+// reads no view. So an update that is queued once can run with another learning rate and step each
+// time.
+int64_t num_update_values(UpdateRule rule);
+void update_values(const ElementUpdate& args, std::span<float> values);
+Cost cost(const ElementUpdate& args);
+
+}  // namespace zinc::kernels

@@ -1,0 +1,81 @@
+// kernels/update_table.h: the element-wise update rules. A rule is a line of this table, its
+// scalars (update_rules.cpp) and its row (update_rows-inl.h), which makes the oracle in f64, the
+// vector code and the CUDA kernel.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+namespace zinc::kernels {
+
+inline constexpr int kMaxUpdateStates = 4;
+inline constexpr int kMaxUpdateScalars = 12;
+
+// Note [Bits of an update]
+// Two devices give the same bits because the order of operations is part of the contract. Scalars
+// are computed on the host in f64 and rounded once to f32 (not at all for f64 weights):
+//   b1 = beta1, c1 = 1 - beta1, b2 = beta2, c2 = 1 - beta2,
+//   a = lr / (1 - beta1^step), s = 1 / sqrt(1 - beta2^step)
+// Per element; each line's operations in the order written and each rounded to nearest even;
+// fma(x, y, z) = x * y + z rounded once; division and square root correctly rounded; denormals
+// kept; max(x, y) is y where y is a NaN, sign(0) = 0, sign(NaN) = NaN:
+//   g = f(gradient) * factor
+//   g = fma(weight_decay, w, g)          where the rule's decay is L2, and weight_decay != 0
+//   (the rule's lines, below)
+//   model_weights = round(w)
+// Decoupled decay is w = fma(-lr * weight_decay, w, w) ahead of the line that changes w, where
+// weight_decay != 0.
+//
+//   adagrad   Duchi et al., JMLR 2011, as torch.optim.Adagrad. L2 decay.
+//             h = fma(g, g, h);  w = fma(-lr / (1 + (step - 1) lr_decay), g / (sqrt(h) + eps), w)
+//   adamw     Kingma and Ba, ICLR 2015, algorithm 1; decoupled decay (Loshchilov and Hutter, ICLR
+//             2019, algorithm 2) or L2.
+//             m = fma(b1, m, c1 * g);  v = fma(b2, v, (c2 * g) * g)
+//             w = fma(-a, m / fma(sqrt(v), s, eps), w)
+//   amsgrad   Reddi et al., ICLR 2018, as torch.optim.AdamW with amsgrad: adamw, and behind v
+//             h = max(h, v);  w = fma(-a, m / fma(sqrt(h), s, eps), w)
+//   lion      Chen et al., NeurIPS 2023. Decoupled decay.
+//             u = fma(b1, m, c1 * g);  w = fma(-lr, sign(u), w);  m = fma(b2, m, c2 * g)
+//   momentum  Sutskever et al., ICML 2013, in the form in which the learning rate scales the
+//             velocity at the step. L2 decay.
+//             u = step == 1 ? g : fma(momentum, u, (1 - dampening) * g)
+//             w = fma(-lr, nesterov ? fma(momentum, u, g) : u, w)
+//   sgd       L2 decay. w = fma(-lr, g, w)
+//
+// ROW(name, states, scalars): how many states an element has, and how many scalars a step.
+#define ZINC_UPDATE_RULES(ROW) \
+  ROW(adagrad, 1, 3)           \
+  ROW(adamw, 2, 9)             \
+  ROW(amsgrad, 3, 9)           \
+  ROW(lion, 1, 6)              \
+  ROW(momentum, 1, 6)          \
+  ROW(sgd, 0, 2)
+
+#define ZINC_ENUMERATOR(name, ...) name,
+enum class UpdateRule : uint8_t { ZINC_UPDATE_RULES(ZINC_ENUMERATOR) };
+#undef ZINC_ENUMERATOR
+
+std::string_view name_of(UpdateRule rule);
+int num_states(UpdateRule rule);
+int num_scalars(UpdateRule rule);
+
+// A rule ignores members that its formula has not.
+struct UpdateConstants {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;
+  double weight_decay = 0.0;
+  bool decoupled = true;  // adamw, amsgrad: the decay; false: L2
+  double lr_decay = 0.0;  // adagrad
+  double momentum = 0.0;  // momentum, and the next two
+  double dampening = 0.0;
+  bool nesterov = false;
+};
+
+// The scalars of a step, counted from 1. Those behind num_scalars() are 0.
+using UpdateScalars = std::array<double, kMaxUpdateScalars>;
+UpdateScalars update_scalars(UpdateRule rule, const UpdateConstants& constants, int64_t step);
+
+}  // namespace zinc::kernels

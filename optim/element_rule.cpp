@@ -1,0 +1,102 @@
+#include "optim/element_rule.h"
+
+#include <array>
+#include <cstddef>
+#include <limits>
+
+#include "core/error.h"
+
+namespace zinc::optim {
+namespace {
+
+using kernels::UpdateRule;
+
+bool is_adam(UpdateRule rule) { return rule == UpdateRule::adamw || rule == UpdateRule::amsgrad; }
+bool is_sgd(UpdateRule rule) { return rule == UpdateRule::sgd || rule == UpdateRule::momentum; }
+
+}  // namespace
+
+ElementRule::ElementRule(const ElementRuleOptions& options) : options_(options) {
+  require(options.states == DType::f32 || num_states() <= 2, name(), ": ", num_states(),
+          " states cannot be kept in ", options.states, ", two at most");
+  if (options.rule != UpdateRule::momentum) {
+    require(!options.nesterov && options.dampening == 0.0, name(),
+            ": nesterov and dampening need a momentum");
+  }
+  require(!options.nesterov || options.dampening == 0.0, name(),
+          ": nesterov needs a momentum and no dampening");
+  require(options.dampening >= 0.0 && options.dampening < 1.0, name(),
+          ": dampening must lie in [0, 1), got ", options.dampening);
+  require(options.lr_decay >= 0.0, name(), ": lr_decay must not be negative, got ",
+          options.lr_decay);
+}
+
+std::string_view ElementRule::name() const {
+  switch (options_.rule) {
+    case UpdateRule::adagrad:
+      return "Adagrad";
+    case UpdateRule::adamw:
+    case UpdateRule::amsgrad:
+      return options_.decoupled ? "AdamW" : "Adam";
+    case UpdateRule::lion:
+      return "Lion";
+    case UpdateRule::momentum:
+    case UpdateRule::sgd:
+      return "SGD";
+  }
+  return "?";
+}
+
+std::string_view ElementRule::state_name(int i) const {
+  require(i >= 0 && i < num_states(), name(), ": there is no state ", i);
+  if (options_.rule == UpdateRule::adagrad) return "sum";
+  if (options_.rule == UpdateRule::momentum) return "momentum_buffer";
+  constexpr std::array<std::string_view, 3> kMoments{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
+  return kMoments[static_cast<size_t>(i)];
+}
+
+kernels::ElementUpdate ElementRule::rule(const HyperParameters& hyper, int64_t step) const {
+  // beta^step underflows to exactly 0 at the far end, which makes both corrections exactly 1.
+  constexpr int64_t kNoCorrection = std::numeric_limits<int64_t>::max();
+  return {.rule = options_.rule,
+          .constants = {.lr = hyper.lr,
+                        .beta1 = hyper.beta1,
+                        .beta2 = hyper.beta2,
+                        .eps = hyper.eps,
+                        .weight_decay = hyper.weight_decay,
+                        .decoupled = options_.decoupled,
+                        .lr_decay = options_.lr_decay,
+                        .momentum = hyper.momentum,
+                        .dampening = options_.dampening,
+                        .nesterov = options_.nesterov},
+          .step = is_adam(options_.rule) && !options_.bias_correction ? kNoCorrection : step,
+          .random = {.key = 0,
+                     .counter_high = combine_bits(hash_text("rounding of moments"),
+                                                  static_cast<uint64_t>(step))}};
+}
+
+void ElementRule::scalars(const HyperParameters& hyper, int64_t step,
+                          std::span<float> values) const {
+  kernels::update_values(rule(hyper, step), values);
+}
+
+void ElementRule::update(const Update& args, const HyperParameters& hyper, StreamRef stream) const {
+  const bool has_momentum = options_.rule == UpdateRule::momentum;
+  require(!is_sgd(options_.rule) || (hyper.momentum != 0.0) == has_momentum,
+          "SGD: momentum became ", hyper.momentum, ", but the optimizer was made ",
+          has_momentum ? "with" : "without", " one");
+  kernels::ElementUpdate update = rule(hyper, args.step);
+  update.weights = args.weights;
+  update.gradient = args.gradient;
+  update.states = args.states;
+  update.model_weights = args.model_weights;
+  update.factor = args.factor;
+  update.skip = args.skip;
+  update.values = args.scalars;
+  update.random.key = combine_bits(options_.seed, args.site);
+  update.first_element = args.first_element;
+  update.places = args.places;
+  kernels::element_update(update, stream);
+}
+
+}  // namespace zinc::optim

@@ -1,0 +1,55 @@
+// optim/element_rule.h: the element-wise update rules as Optimizers: Adam, AdamW, Lion, Adagrad,
+// SGD. Formulas: Note [Bits of an update] in kernels/update_table.h. Names of states are PyTorch's.
+//
+//   rule      name            states
+//   adagrad   Adagrad         sum
+//   adamw     AdamW or Adam   exp_avg, exp_avg_sq
+//   amsgrad   AdamW or Adam   exp_avg, exp_avg_sq, max_exp_avg_sq
+//   lion      Lion            exp_avg
+//   momentum  SGD             momentum_buffer
+//   sgd       SGD
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/element_update.h"
+#include "optim/optimizer.h"
+
+namespace zinc::optim {
+
+struct ElementRuleOptions {
+  kernels::UpdateRule rule = kernels::UpdateRule::adamw;
+  bool decoupled = true;        // adamw, amsgrad: AdamW; false: Adam, whose decay is L2
+  bool bias_correction = true;  // adamw, amsgrad: false leaves the moments as they are
+  double dampening = 0.0;       // momentum, in [0, 1)
+  bool nesterov = false;        // momentum; needs dampening 0
+  double lr_decay = 0.0;        // adagrad, at least 0
+  // f32 | bf16, beside f32 weights; bf16 for rules with at most two states. They are rounded
+  // stochastically: Note [States in 16 bits] in kernels/element_update.h. The random word of an
+  // element depends on the seed, the step, the parameter and the element's place in the whole of it
+  // alone. So bits do not depend on how elements are spread over ranks, tiers and tiles.
+  DType states = DType::f32;
+  uint64_t seed = 0;  // for stochastic rounding
+};
+
+class ElementRule final : public Optimizer {
+ public:
+  // Throws InvalidArgument.
+  explicit ElementRule(const ElementRuleOptions& options);
+
+  std::string_view name() const override;
+  int num_states() const override { return kernels::num_states(options_.rule); }
+  std::string_view state_name(int i) const override;
+  DType state_dtype() const override { return options_.states; }
+  int64_t num_scalars() const override { return kernels::num_update_values(options_.rule); }
+  void scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const override;
+  // SGD: throws InvalidArgument if hyper.momentum is not as the rule has it.
+  void update(const Update& args, const HyperParameters& hyper, StreamRef stream) const override;
+
+ private:
+  kernels::ElementUpdate rule(const HyperParameters& hyper, int64_t step) const;
+
+  const ElementRuleOptions options_;
+};
+
+}  // namespace zinc::optim
