@@ -12,16 +12,19 @@ namespace {
 
 CLI::Range whole_numbers(int64_t least) { return {least, int64_t{1} << 53}; }
 
+constexpr const char* kDelay = "--eval-delay";
 constexpr const char* kMetric = "--metric-for-best-model";
 constexpr const char* kThreshold = "--early-stopping-threshold";
 
-// The first of the options about the best model that was given; empty: none.
-std::string best_model_option(const train::BestModelOptions& best,
+// The first that was given of the options that need evaluations on the way; empty: none.
+std::string evaluating_option(const train::TrainingOptions& training,
                               const TrainerArguments& arguments) {
+  const train::BestModelOptions& best = training.best;
   if (best.load_at_end) return "--load-best-model-at-end";
   if (arguments.best_by.contains(kMetric)) return kMetric;
   if (best.greater_is_better) return "--greater-is-better";
   if (best.patience > 0) return "--early-stopping-patience";
+  if (training.eval_delay > 0.0) return kDelay;
   return "";
 }
 
@@ -29,9 +32,13 @@ std::string best_model_option(const train::BestModelOptions& best,
 
 std::string when_evaluated(const train::TrainingOptions& training) {
   std::string words = training.eval_on_start ? "at the start, " : "";
-  if (training.eval_every > 0)
-    return words + fmt::format("every {} steps and ", training.eval_every);
-  if (training.eval_each_epoch) return words + "after each epoch and ";
+  const auto from = [delay = training.eval_delay](const char* unit) {
+    return delay > 0.0 ? fmt::format(" from {} {:g} on", unit, delay) : std::string();
+  };
+  if (training.eval_every > 0) {
+    return words + fmt::format("every {} steps{} and ", training.eval_every, from("step"));
+  }
+  if (training.eval_each_epoch) return words + "after each epoch" + from("epoch") + " and ";
   return training.eval_on_start ? "at the start and " : "";
 }
 
@@ -60,6 +67,10 @@ void add_trainer_options(CLI::App& verb, train::TrainingOptions& training,
       ->each([&training](const std::string& word) { training.eval_each_epoch = word == "epoch"; });
   verb.add_flag("--eval-on-start", training.eval_on_start,
                 "Evaluate before the first step too; that model is never the best");
+  verb.add_option(kDelay, training.eval_delay,
+                  "Steps before the first of --eval-every, or epochs with --eval-strategy epoch "
+                  "(default 0)")
+      ->check(CLI::NonNegativeNumber);
   verb.add_option(kMetric, best.metric,
                   "loss (default) or perplexity; of a validation set with a name NAME/loss, "
                   "NAME/perplexity")
@@ -98,7 +109,7 @@ void require_consistent(const train::TrainingOptions& training, const TrainerArg
   if (arguments.best_by.contains(kThreshold) && training.best.patience == 0) {
     throw ConfigError("--early-stopping-threshold needs --early-stopping-patience");
   }
-  const std::string option = best_model_option(training.best, arguments);
+  const std::string option = evaluating_option(training, arguments);
   if (!option.empty() && training.eval_every == 0 && !training.eval_each_epoch) {
     throw ConfigError(option +
                       " needs evaluations on the way: give --eval-every, or --eval-strategy epoch");

@@ -84,9 +84,9 @@ Trainer::Trainer(zero::Engine& engine, data::Loader& loader, ValidationSets vali
           options_.steps);
   require(parts_.trace == nullptr || engine_.world().context().trace() != nullptr,
           "trainer: a trace writer needs a context with a trace recorder");
-  require(options_.eval_every >= 0 && options_.export_every >= 0 && parts_.checkpoint_every >= 0 &&
-              parts_.checkpoint_seconds >= 0.0 && options_.sample_every >= 0 &&
-              options_.histogram_every >= 0,
+  require(options_.eval_every >= 0 && options_.eval_delay >= 0.0 && options_.export_every >= 0 &&
+              parts_.checkpoint_every >= 0 && parts_.checkpoint_seconds >= 0.0 &&
+              options_.sample_every >= 0 && options_.histogram_every >= 0,
           "trainer: intervals must not be negative");
   const bool has_intervals = options_.eval_every > 0 || options_.eval_each_epoch;
   require(!validation_.empty() || (!has_intervals && !options_.eval_on_start),
@@ -124,11 +124,17 @@ bool Trainer::is_done() const {
   return result_.steps >= options_.steps || result_.stopped || best_.is_time_to_stop();
 }
 
-// True at the end of an epoch that was under way after samples_before, or every eval_every steps.
+// True at the end of an epoch that was under way after samples_before, or every eval_every steps,
+// unless eval_delay is still to pass.
 bool Trainer::is_evaluation_due(int64_t samples_before) const {
-  if (options_.eval_every > 0 && result_.steps % options_.eval_every == 0) return true;
+  const auto begins_by = [&](int64_t now) {
+    return static_cast<double>(now) >= options_.eval_delay;
+  };
+  const int64_t every = options_.eval_every;
+  if (every > 0 && result_.steps % every == 0 && begins_by(result_.steps)) return true;
   const int64_t epoch = loader_.samples_per_epoch();
-  return options_.eval_each_epoch && loader_.state().samples / epoch > samples_before / epoch;
+  const int64_t epochs = loader_.state().samples / epoch;
+  return options_.eval_each_epoch && epochs > samples_before / epoch && begins_by(epochs);
 }
 
 TrainResult Trainer::run() {

@@ -26,6 +26,8 @@ struct TrainingOptions {
   int64_t eval_every = 0;
   bool eval_each_epoch = false;
   bool eval_on_start = false;
+  // Steps, or with eval_each_epoch epochs, before the first evaluation of these intervals.
+  double eval_delay = 0.0;
   BestModelOptions best{};
   int64_t export_every = 0;     // steps between saved weights; 0: at the end only
   int64_t sample_every = 0;     // steps between texts that the model writes; 0: at the end only
@@ -42,12 +44,13 @@ struct TrainingOptions {
 // The options that all ranks must have the same, as one text. A member that is not named here does
 // not compile. Hosts may know the folders under other names.
 inline std::string text_of(const TrainingOptions& options) {
-  const auto& [out, force, steps, eval_every, eval_each_epoch, eval_on_start, best, export_every,
-               sample_every, histogram_every, resume, allow_damaged] = options;
+  const auto& [out, force, steps, eval_every, eval_each_epoch, eval_on_start, eval_delay, best,
+               export_every, sample_every, histogram_every, resume, allow_damaged] = options;
   const auto& [metric, greater_is_better, patience, threshold, load_at_end] = best;
-  return str(steps, ' ', eval_every, ' ', eval_each_epoch, ' ', eval_on_start, ' ', metric, ' ',
-             greater_is_better.value_or(false), ' ', patience, ' ', threshold, ' ', load_at_end,
-             ' ', export_every, ' ', sample_every, ' ', histogram_every, ' ', allow_damaged);
+  return str(steps, ' ', eval_every, ' ', eval_each_epoch, ' ', eval_on_start, ' ', eval_delay, ' ',
+             metric, ' ', greater_is_better.value_or(false), ' ', patience, ' ', threshold, ' ',
+             load_at_end, ' ', export_every, ' ', sample_every, ' ', histogram_every, ' ',
+             allow_damaged);
 }
 
 }  // namespace zinc::train

@@ -182,6 +182,25 @@ TEST(Trainer, EvaluatesAfterTheStepThatEndsAnEpoch) {
   EXPECT_EQ(run(2, 5, options).recorder.evaluated_after, after);
 }
 
+// The delay is of evaluations on the way: of steps, or of epochs.
+TEST(Trainer, EvaluatesFromTheEndOfTheDelayOn) {
+  const auto after = [](int64_t every, double delay, bool on_start) {
+    return run(1, 10,
+               {.steps = 22,
+                .eval_every = every,
+                .eval_each_epoch = every == 0,
+                .eval_on_start = on_start,
+                .eval_delay = delay})
+        .recorder.evaluated_after;
+  };
+  EXPECT_EQ(after(5, 10.0, false), (std::vector<int64_t>{10, 15, 20, 22}));
+  EXPECT_EQ(after(5, 10.5, true), (std::vector<int64_t>{0, 15, 20, 22}));
+  EXPECT_EQ(after(0, 2.0, false), (std::vector<int64_t>{13, 20, 22}));
+  EXPECT_EQ(after(0, 2.5, false), (std::vector<int64_t>{20, 22}));
+  EXPECT_EQ(after(5, 100.0, false), (std::vector<int64_t>{22}));
+  EXPECT_THROW(after(5, -1.0, false), InvalidArgument);
+}
+
 TEST(Trainer, EvaluatesBeforeTheFirstStep_WhichIsNeverTheBest) {
   const Ran ran = run(1, 4, {.steps = 4, .eval_every = 2, .eval_on_start = true}, 0.0);
   EXPECT_EQ(ran.recorder.evaluated_after, (std::vector<int64_t>{0, 2, 4}));

@@ -16,6 +16,7 @@ TEST(TrainingOptions, TheTextThatRanksCompare_HasEveryOptionButThePlaces) {
       {.eval_every = 3},
       {.eval_each_epoch = true},
       {.eval_on_start = true},
+      {.eval_delay = 0.5},
       {.best = {.metric = "perplexity"}},
       {.best = {.greater_is_better = true}},
       {.best = {.patience = 3}},
