@@ -3,40 +3,30 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <cstdint>
-#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "train/best_model.h"
+#include "train/training_options.h"
 
 namespace zinc::apps {
 
+// What the command line says of train::TrainingOptions in words of its own.
 struct TrainerArguments {
-  int64_t steps = 0;    // 0: not given
-  double epochs = 0.0;  // likewise
-  int64_t eval_every = 0;
-  std::string eval_strategy;  // "no", "steps", "epoch"; empty: not given
-  bool eval_on_start = false;
-  std::string metric;  // empty: not given
-  std::optional<bool> greater_is_better;
-  bool load_best_at_end = false;
-  std::optional<int64_t> patience;
-  std::optional<double> threshold;
-
-  bool evaluates_each_epoch() const { return eval_strategy == "epoch"; }
-  // The interval in words, ready for "... and at the end"; empty: at the end only.
-  std::string when_evaluated() const;
+  double epochs = 0.0;            // instead of steps; 0: not given
+  std::string eval_strategy;      // "no", "steps", "epoch"; empty: not given
+  std::set<std::string> best_by;  // the options about the best model that were given
 };
 
-void add_trainer_options(CLI::App& verb, TrainerArguments& arguments);
+void add_trainer_options(CLI::App& verb, train::TrainingOptions& training,
+                         TrainerArguments& arguments);
 
 // ConfigError for options that contradict each other, or that need evaluations in a run without
-// them.
-void require_consistent(const TrainerArguments& arguments);
+// them, and for a metric that none of the validation sets `sets` has.
+void require_consistent(const train::TrainingOptions& training, const TrainerArguments& arguments,
+                        const std::vector<std::string>& sets);
 
-// `sets`: names of the validation sets. ConfigError for an unknown metric.
-train::BestModelOptions best_model_of(const TrainerArguments& arguments,
-                                      const std::vector<std::string>& sets);
+// The interval of evaluations in words, ready for "... and at the end"; empty: at the end only.
+std::string when_evaluated(const train::TrainingOptions& training);
 
 }  // namespace zinc::apps

@@ -49,11 +49,8 @@ void summarize(const Arguments& arguments) {
   batches.pad_multiple = 8;  // a batch is as long as its longest example
   zinc::Loader loader(data, batches);
 
-  zinc::train::Run run(world, config,
-                       {.out = arguments.out,
-                        .steps = steps,
-                        .tokenizer_folder = arguments.tokenizer,
-                        .model = &file});
+  zinc::train::Run run(world, config, {.out = arguments.out, .steps = steps},
+                       {.tokenizer_folder = arguments.tokenizer, .model = &file});
   run.begin();
   run.make_engine(*model, loader);
   const zinc::train::TrainResult result = run.train(loader);

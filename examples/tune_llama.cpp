@@ -50,8 +50,8 @@ void tune(const std::string& config_path, const std::string& folder, const std::
   batches.pad_multiple = 8;  // a batch is as long as its longest example
   zinc::Loader loader(data, batches);
 
-  zinc::train::Run run(world, config,
-                       {.out = out, .steps = steps, .tokenizer_folder = folder, .model = &file});
+  zinc::train::Run run(world, config, {.out = out, .steps = steps},
+                       {.tokenizer_folder = folder, .model = &file});
   run.begin();
   zinc::Engine& engine = run.make_engine(*model, loader, {.weights = &weights});
   const zinc::train::TrainResult result = run.train(loader);

@@ -349,14 +349,15 @@ std::optional<StepFigures> shorter_step(const WorkLog& log, const std::optional<
 
 // The first step, the measured step, a save that may find its update under way still, the step
 // after that, and the end of a run.
-train::TrainerOptions trainer_options(const PlanOptions& options, const train::Config& config,
-                                      const hub::TuningOptions& tuning, int64_t steps,
-                                      zero::Engine& engine, train::StateSnapshot& snapshot,
-                                      const std::atomic<bool>& ends) {
-  train::TrainerOptions trainer{.steps = steps};
-  trainer.stop = &ends;
+train::TrainingOptions training_options(const PlanOptions& options, int64_t steps) {
+  return {.steps = steps, .export_every = options.save ? 2 : 0};
+}
+
+train::TrainerParts trainer_parts(const PlanOptions& options, const train::Config& config,
+                                  const hub::TuningOptions& tuning, zero::Engine& engine,
+                                  train::StateSnapshot& snapshot, const std::atomic<bool>& ends) {
+  train::TrainerParts trainer{.stop = &ends};
   if (options.save) {
-    trainer.export_every = 2;
     trainer.save = [&engine, &snapshot, &ends, beside = config.saves_beside(),
                     without_frozen = !options.save_frozen && config.mesh.tensor == 1,
                     adapters = tuning.has_adapters()](const std::string&) {
@@ -414,7 +415,8 @@ Plan plan_in(comm::World& world, nn::Model& model, const hub::ModelConfigFile& m
   train::StateSnapshot snapshot;
   train::Trainer trainer(
       engine, loader, options.evaluate ? &evaluation : nullptr, {}, &watch,
-      trainer_options(options, config, model_config.tuning, steps, engine, snapshot, watch.ends()));
+      training_options(options, steps),
+      trainer_parts(options, config, model_config.tuning, engine, snapshot, watch.ends()));
   trainer.run();
 
   Plan plan{.options = options,

@@ -136,14 +136,14 @@ void Run::together(std::string_view operation, const Work& work) {
   failed_together_ = false;
 }
 
-Run::Run(comm::World& world, const Config& config, RunOptions options)
-    : world_(world), config_(config), options_(std::move(options)), steps_(options_.steps) {
+Run::Run(comm::World& world, const Config& config, TrainingOptions options, RunParts parts)
+    : world_(world), config_(config), options_(std::move(options)), parts_(std::move(parts)) {
   require(!options_.out.empty(), "run: `out` must name a folder");
 }
 
 void Run::set_steps(int64_t steps) {
   require(engine_ == nullptr, "run: set_steps() comes before make_engine()");
-  steps_ = steps;
+  options_.steps = steps;
 }
 
 void Run::agree(std::vector<comm::Fingerprint> more) {
@@ -202,7 +202,7 @@ void Run::find_checkpoint() {
   }
   failed_together_ = true;
   checkpoint_.emplace(open_checkpoint(
-      world_, from.folder, {.tag = from.tag, .frozen_from = options_.frozen_from}, &notes_));
+      world_, from.folder, {.tag = from.tag, .frozen_from = parts_.frozen_from}, &notes_));
   failed_together_ = false;
   together("read a checkpoint", [&] {
     start_ = parse_run_position(checkpoint_->manifest().client_state);
@@ -294,8 +294,8 @@ zero::Engine& Run::make_engine(nn::Model& model, zero::EngineOptions options) {
 
 zero::Engine& Run::make_engine(nn::Model& model, const zero::EngineConfig& config,
                                zero::EngineOptions options) {
-  require(steps_ > 0, "run: steps must be positive, not ", steps_);
-  options.total_steps = steps_;
+  require(options_.steps > 0, "run: steps must be positive, not ", options_.steps);
+  options.total_steps = options_.steps;
   const NoValues none;
   if (checkpoint_) options.weights = &none;
   engine_ = std::make_unique<zero::Engine>(model, config, world_, std::move(options));
@@ -309,15 +309,15 @@ void Run::save(const std::string& name, const BestSoFar& best) {
   const bool replaces = is_best || name == kFinal || reopened_;
   const hub::SaveOptions options{.replace = replaces,
                                  .allow_damaged = options_.allow_damaged && !is_best,
-                                 .tokenizer_folder = options_.tokenizer_folder};
+                                 .tokenizer_folder = parts_.tokenizer_folder};
   const std::string folder = options_.out + "/" + name;
   together("save the weights", [&] {
-    if (options_.model != nullptr && options_.model->tuning.has_adapters()) {
-      const hub::TuningOptions& tuning = options_.model->tuning;
+    if (parts_.model != nullptr && parts_.model->tuning.has_adapters()) {
+      const hub::TuningOptions& tuning = parts_.model->tuning;
       save_adapter(*engine_, {.lora = *tuning.lora, .base_model = tuning.base_model},
-                   hub::name_map(options_.model->config), folder, options);
-    } else if (options_.model != nullptr) {
-      save_model(*engine_, *options_.model, folder, options);
+                   hub::name_map(parts_.model->config), folder, options);
+    } else if (parts_.model != nullptr) {
+      save_model(*engine_, *parts_.model, folder, options);
     } else {
       save_model(*engine_, folder, options);
     }
@@ -334,13 +334,13 @@ bool Run::load_best(const BestSoFar& best) {
   std::unique_ptr<nn::WeightSource> weights;
   together("open the best weights", [&] {
     if (!has_best(options_.out, best.step)) return;
-    if (options_.model == nullptr) {
+    if (parts_.model == nullptr) {
       weights = std::make_unique<hub::SafetensorsWeights>(folder, model);
-    } else if (options_.model->tuning.has_adapters()) {
-      weights = std::make_unique<hub::AdaptedWeights>(
-          model, nullptr, hub::name_map(options_.model->config), folder);
+    } else if (parts_.model->tuning.has_adapters()) {
+      weights = std::make_unique<hub::AdaptedWeights>(model, nullptr,
+                                                      hub::name_map(parts_.model->config), folder);
     } else {
-      weights = std::make_unique<hub::FolderWeights>(folder, model, options_.model->config);
+      weights = std::make_unique<hub::FolderWeights>(folder, model, parts_.model->config);
     }
   });
   if (comm::any_rank(world_, weights == nullptr)) return false;
@@ -375,7 +375,7 @@ void Run::on_checkpoints(TrainerObserver* observer, const Work& work) {
 void Run::begin_checkpoint(const data::Loader& loader, const Trainer& trainer,
                            TrainerObserver* observer, bool last) {
   SaveCheckpointOptions options{.allow_damaged = options_.allow_damaged,
-                                .frozen_from = options_.frozen_from};
+                                .frozen_from = parts_.frozen_from};
   RunPosition position{.loader = loader.state(), .trainer = trainer.state(), .fingerprints = {}};
   for (const comm::Fingerprint& fingerprint : agreed_) {
     position.fingerprints[fingerprint.name] = hex(fingerprint.hash);
@@ -404,16 +404,16 @@ void Run::end_checkpoint(const std::string& path, TrainerObserver* observer) {
 std::vector<std::pair<std::string, std::string>> Run::texts_beside() const {
   std::vector<std::pair<std::string, std::string>> texts{
       {"config.resolved.json", resolved_json(config_, world_.size())},
-      {"config.json", config_json(*engine_, options_.model)}};
-  if (options_.model != nullptr && options_.model->tuning.has_adapters()) {
-    const hub::TuningOptions& tuning = options_.model->tuning;
+      {"config.json", config_json(*engine_, parts_.model)}};
+  if (parts_.model != nullptr && parts_.model->tuning.has_adapters()) {
+    const hub::TuningOptions& tuning = parts_.model->tuning;
     texts.emplace_back(
         hub::kAdapterConfigFile,
         hub::adapter_config_json({.lora = *tuning.lora, .base_model = tuning.base_model},
                                  engine_->model()));
   }
-  if (options_.tokenizer_folder.empty()) return texts;
-  for (auto& file : hub::read_tokenizer_files(options_.tokenizer_folder)) {
+  if (parts_.tokenizer_folder.empty()) return texts;
+  for (auto& file : hub::read_tokenizer_files(parts_.tokenizer_folder)) {
     if (file.first != "config.json") texts.push_back(std::move(file));
   }
   return texts;
@@ -456,31 +456,21 @@ TrainResult Run::train(data::Loader& loader, ValidationSets validation, TrainerO
     if (observer == nullptr) return;
     observer->on_save({.step = engine_->state().steps, .path = str(options_.out, '/', name)});
   };
-  std::function<std::vector<SampleText>()> sample;
-  if (options_.sample) sample = [this] { return options_.sample(*engine_); };
   trainer.emplace(
-      *engine_, loader, std::move(validation), std::move(sinks_), observer,
-      TrainerOptions{.steps = steps_,
-                     .eval_every = options_.eval_every,
-                     .eval_each_epoch = options_.eval_each_epoch,
-                     .eval_on_start = options_.eval_on_start,
-                     .best = options_.best,
-                     .export_every = options_.export_every,
-                     .sample = sample,
-                     .sample_every = options_.sample_every,
-                     .histogram_every = options_.histogram_every,
-                     .checkpoint_every = config_.checkpoint.every,
-                     .checkpoint_seconds = 60.0 * config_.checkpoint.minutes,
-                     .started = keep,
-                     .save = save_weights,
-                     .saves_are_required = config_.checkpoint.required,
-                     .load_best = [this](const BestSoFar& best) { return load_best(best); },
-                     .checkpoint = checkpoint,
-                     .after_step = poll,
-                     .ends_at = options_.ends_at,
-                     .start = start_.trainer,
-                     .stop = options_.stop,
-                     .trace = trace_ ? &*trace_ : nullptr});
+      *engine_, loader, std::move(validation), std::move(sinks_), observer, options_,
+      TrainerParts{.sample = parts_.sample,
+                   .checkpoint_every = config_.checkpoint.every,
+                   .checkpoint_seconds = 60.0 * config_.checkpoint.minutes,
+                   .started = keep,
+                   .save = save_weights,
+                   .saves_are_required = config_.checkpoint.required,
+                   .load_best = [this](const BestSoFar& best) { return load_best(best); },
+                   .checkpoint = checkpoint,
+                   .after_step = poll,
+                   .ends_at = parts_.ends_at,
+                   .start = start_.trainer,
+                   .stop = parts_.stop,
+                   .trace = trace_ ? &*trace_ : nullptr});
   try {
     return trainer->run();
   } catch (const NumericsError&) {  // from a step: on every rank, with the same text

@@ -37,40 +37,27 @@
 #include "train/run_position.h"
 #include "train/trace/trace_writer.h"
 #include "train/trainer.h"
+#include "train/training_options.h"
 #include "zero/engine.h"
 
 namespace zinc::train {
 
-struct RunOptions {
-  std::string out;         // the folder of the run
-  bool force = false;      // replaces another run there, at the first step
-  int64_t steps = 0;       // optimizer steps, > 0; or set_steps()
-  int64_t eval_every = 0;  // this and the next three: TrainerOptions
-  bool eval_each_epoch = false;
-  bool eval_on_start = false;
-  BestModelOptions best{};
-  int64_t export_every = 0;  // steps between saved weights; 0: at the end only
-  // Texts that the engine's model writes, and histograms: TrainerOptions.
+// What a program lends its run. All must outlive the run.
+struct RunParts {
+  // Texts that the engine's model writes: TrainerParts.
   std::function<std::vector<SampleText>(zero::Engine& engine)> sample;
-  int64_t sample_every = 0;
-  int64_t histogram_every = 0;
-  // The checkpoint that the run continues from. Empty: it begins anew. "auto": the newest whole
-  // checkpoint in `out`; without one the run begins anew. Otherwise a checkpoint, a folder of
-  // checkpoints, or the folder of a run.
-  std::string resume;
-  double ends_at = 0.0;          // TrainerOptions
-  bool allow_damaged = false;    // saves weights with NaN or infinities, but not as the best
+  double ends_at = 0.0;          // TrainerParts
   std::string frozen_from;       // SaveCheckpointOptions; a continued run reads them there too
   std::string tokenizer_folder;  // its files are saved beside the weights; empty: none
   // The config.json of a model that zinc knows; may be null.
   const hub::ModelConfigFile* model = nullptr;
-  const std::atomic<bool>* stop = nullptr;  // TrainerOptions
+  const std::atomic<bool>* stop = nullptr;  // TrainerParts
 };
 
 class Run {
  public:
-  // All must outlive the run.
-  Run(comm::World& world, const Config& config, RunOptions options);
+  // World and configuration must outlive the run. options.steps may follow: set_steps().
+  Run(comm::World& world, const Config& config, TrainingOptions options, RunParts parts = {});
 
   // Checks that the ranks run the same configuration, and agree on the fingerprints in `more`.
   // Throws ConfigError.
@@ -143,8 +130,8 @@ class Run {
 
   comm::World& world_;
   const Config& config_;
-  const RunOptions options_;
-  int64_t steps_;
+  TrainingOptions options_;
+  const RunParts parts_;
   std::vector<comm::Fingerprint> agreed_;
   std::optional<RunFolder> folder_;                  // on rank 0
   std::vector<std::unique_ptr<MetricsSink>> sinks_;  // likewise

@@ -71,20 +71,21 @@ void ObserverList::on_note(const std::string& text) {
 
 Trainer::Trainer(zero::Engine& engine, data::Loader& loader, ValidationSets validation,
                  std::vector<std::unique_ptr<MetricsSink>> sinks, TrainerObserver* observer,
-                 TrainerOptions options)
+                 TrainingOptions options, TrainerParts parts)
     : engine_(engine),
       loader_(loader),
       validation_(std::move(validation)),
       sinks_(std::move(sinks)),
       observer_(observer),
       options_(std::move(options)),
+      parts_(std::move(parts)),
       best_(options_.best, validation_.names()) {
   require(options_.steps > 0, "trainer: the number of steps must be positive, not ",
           options_.steps);
-  require(options_.trace == nullptr || engine_.world().context().trace() != nullptr,
+  require(parts_.trace == nullptr || engine_.world().context().trace() != nullptr,
           "trainer: a trace writer needs a context with a trace recorder");
-  require(options_.eval_every >= 0 && options_.export_every >= 0 &&
-              options_.checkpoint_every >= 0 && options_.checkpoint_seconds >= 0.0 &&
+  require(options_.eval_every >= 0 && options_.eval_delay >= 0.0 && options_.export_every >= 0 &&
+              parts_.checkpoint_every >= 0 && parts_.checkpoint_seconds >= 0.0 &&
               options_.sample_every >= 0 && options_.histogram_every >= 0,
           "trainer: intervals must not be negative");
   const bool has_intervals = options_.eval_every > 0 || options_.eval_each_epoch;
@@ -94,7 +95,7 @@ Trainer::Trainer(zero::Engine& engine, data::Loader& loader, ValidationSets vali
               (!options_.best.load_at_end && options_.best.patience == 0),
           "trainer: the best model, and patience with it, need evaluations on the way: eval_every "
           "or eval_each_epoch");
-  const TrainerState& start = options_.start;
+  const TrainerState& start = parts_.start;
   best_begins_anew_ = !best_.go_on_from(
       start.best, validation_.empty() ? start.best.samples
                                       : validation_.sets()[best_.set()].batches->num_samples());
@@ -123,16 +124,22 @@ bool Trainer::is_done() const {
   return result_.steps >= options_.steps || result_.stopped || best_.is_time_to_stop();
 }
 
-// True at the end of an epoch that was under way after samples_before, or every eval_every steps.
+// True at the end of an epoch that was under way after samples_before, or every eval_every steps,
+// unless eval_delay is still to pass.
 bool Trainer::is_evaluation_due(int64_t samples_before) const {
-  if (options_.eval_every > 0 && result_.steps % options_.eval_every == 0) return true;
+  const auto begins_by = [&](int64_t now) {
+    return static_cast<double>(now) >= options_.eval_delay;
+  };
+  const int64_t every = options_.eval_every;
+  if (every > 0 && result_.steps % every == 0 && begins_by(result_.steps)) return true;
   const int64_t epoch = loader_.samples_per_epoch();
-  return options_.eval_each_epoch && loader_.state().samples / epoch > samples_before / epoch;
+  const int64_t epochs = loader_.state().samples / epoch;
+  return options_.eval_each_epoch && epochs > samples_before / epoch && begins_by(epochs);
 }
 
 TrainResult Trainer::run() {
   if (best_begins_anew_ && observer_ != nullptr) {
-    const BestSoFar& before = options_.start.best;
+    const BestSoFar& before = parts_.start.best;
     const BestSoFar& now = best_.so_far();
     const auto terms = [](const BestSoFar& best) {
       return str("the ", best.greater_is_better ? "greatest " : "smallest ", best.metric, " over ",
@@ -147,7 +154,7 @@ TrainResult Trainer::run() {
     const int64_t samples_before = loader_.state().samples;
     StepMetrics metrics = train_step_or_save();
     ++result_.steps;
-    if (result_.steps == first_step_ + 1 && options_.started) options_.started();
+    if (result_.steps == first_step_ + 1 && parts_.started) parts_.started();
     if (result_.steps == 1 && before) report(*before);
     const bool all_done = result_.steps == options_.steps;
     if (all_done) require_progress(metrics);
@@ -164,7 +171,7 @@ TrainResult Trainer::run() {
     if (!last && is_due(options_.sample_every)) write_samples();
     if (is_due(options_.histogram_every)) write_histograms();
     drain_trace();
-    if (options_.after_step) options_.after_step();
+    if (parts_.after_step) parts_.after_step();
     if (is_checkpoint_due(last)) save_checkpoint(last);
     if (last && saved_steps_ != result_.steps) save_final();
     if (!last && is_due(options_.export_every)) {
@@ -176,13 +183,13 @@ TrainResult Trainer::run() {
   result_.stopped_early = result_.steps < options_.steps && best_.is_time_to_stop();
   // A run that goes on from its own end may have been killed before its weights were saved.
   if (result_.steps == first_step_) {
-    if (options_.started) options_.started();
+    if (parts_.started) parts_.started();
     save_final();
   }
   const bool told_to_stop = result_.stopped || result_.evaluation_stopped;
   if (options_.best.load_at_end && !told_to_stop) load_best();
   // Events that other streams are still writing belong to the run.
-  if (options_.trace != nullptr) engine_.world().context().synchronize();
+  if (parts_.trace != nullptr) engine_.world().context().synchronize();
   drain_trace();
   if (!told_to_stop) write_samples();
   if (observer_ != nullptr) observer_->on_end(result_);
@@ -193,7 +200,7 @@ void Trainer::load_best() {
   const BestSoFar& best = best_.so_far();
   if (!best.value) return;
   if (best.step != result_.steps) {
-    if (!options_.load_best || !options_.load_best(best)) {
+    if (!parts_.load_best || !parts_.load_best(best)) {
       if (observer_ != nullptr) {
         observer_->on_note(str("the best weights, those of step ", best.step,
                                ", are not there any more; the last ones stay"));
@@ -260,25 +267,25 @@ bool Trainer::is_told_to_stop() {
   // Saving takes about as long as the slowest checkpoint, and the weights follow it.
   constexpr double kLeast = 60.0;
   const double margin = std::max(kLeast, 3.0 * checkpoint_takes_ + 2.0 * result_.seconds_per_step);
-  const bool ends = options_.ends_at > 0.0 && wall_time() + margin > options_.ends_at;
-  const bool stop = options_.stop != nullptr && options_.stop->load();
+  const bool ends = parts_.ends_at > 0.0 && wall_time() + margin > parts_.ends_at;
+  const bool stop = parts_.stop != nullptr && parts_.stop->load();
   return comm::any_rank(engine_.world(), stop || ends);
 }
 
 // The same on all ranks: the clock of one decides for all.
 bool Trainer::is_checkpoint_due(bool last) {
-  if (!options_.checkpoint || checkpoint_steps_ == result_.steps) return false;
-  const bool has_intervals = options_.checkpoint_every > 0 || options_.checkpoint_seconds > 0.0;
+  if (!parts_.checkpoint || checkpoint_steps_ == result_.steps) return false;
+  const bool has_intervals = parts_.checkpoint_every > 0 || parts_.checkpoint_seconds > 0.0;
   if (last) return has_intervals || result_.stopped;
-  if (options_.checkpoint_every > 0 && result_.steps % options_.checkpoint_every == 0) return true;
-  if (options_.checkpoint_seconds == 0.0) return false;
+  if (parts_.checkpoint_every > 0 && result_.steps % parts_.checkpoint_every == 0) return true;
+  if (parts_.checkpoint_seconds == 0.0) return false;
   return comm::any_rank(engine_.world(),
-                        wall_time() - checkpoint_clock_ >= options_.checkpoint_seconds);
+                        wall_time() - checkpoint_clock_ >= parts_.checkpoint_seconds);
 }
 
 void Trainer::save_checkpoint(bool last) {
   const double start = wall_time();
-  options_.checkpoint(last);
+  parts_.checkpoint(last);
   checkpoint_steps_ = result_.steps;
   checkpoint_clock_ = wall_time();
   checkpoint_takes_ = std::max(checkpoint_takes_, checkpoint_clock_ - start);
@@ -367,7 +374,7 @@ void Trainer::save_best() {
   } catch (const std::exception& error) {
     const bool is_files = dynamic_cast<const IoError*>(&error) != nullptr ||
                           dynamic_cast<const PeerFailed*>(&error) != nullptr;
-    if (comm::any_rank(engine_.world(), !is_files) || options_.saves_are_required) throw;
+    if (comm::any_rank(engine_.world(), !is_files) || parts_.saves_are_required) throw;
     if (observer_ == nullptr) return;
     observer_->on_note(str("the best weights so far, of step ", result_.steps,
                            ", are not saved: ", error.what(), "; the run goes on"));
@@ -458,8 +465,8 @@ void Trainer::write_beside(const Write& write) {
 }
 
 void Trainer::write_samples() {
-  if (!options_.sample) return;
-  const std::vector<SampleText> samples = options_.sample();
+  if (!parts_.sample) return;
+  const std::vector<SampleText> samples = parts_.sample(engine_);
   write_beside([&](MetricsSink& sink) { sink.write_samples(now(), samples); });
 }
 
@@ -467,7 +474,7 @@ void Trainer::write_samples() {
 // with a checkpoint of the same step.
 void Trainer::write_samples_of_before() {
   const int64_t every = options_.sample_every;
-  if (!options_.sample || first_step_ == 0 || every == 0 || first_step_ % every != 0) return;
+  if (!parts_.sample || first_step_ == 0 || every == 0 || first_step_ % every != 0) return;
   const bool lacks = std::any_of(sinks_.begin(), sinks_.end(), [&](const auto& sink) {
     return sink->lacks_samples_of(first_step_);
   });
@@ -480,11 +487,11 @@ void Trainer::write_histograms() {
 }
 
 void Trainer::drain_trace() {
-  if (options_.trace != nullptr) options_.trace->drain(*engine_.world().context().trace());
+  if (parts_.trace != nullptr) parts_.trace->drain(*engine_.world().context().trace());
 }
 
 void Trainer::save(const std::string& name) {
-  if (options_.save) options_.save(name);
+  if (parts_.save) parts_.save(name);
 }
 
 }  // namespace zinc::train

@@ -15,6 +15,7 @@
 #include "train/metrics/progress.h"
 #include "train/metrics/step_metrics.h"
 #include "train/trace/trace_writer.h"
+#include "train/training_options.h"
 #include "zero/engine.h"
 
 namespace zinc::train {
@@ -103,21 +104,11 @@ struct TrainerState {
   BestSoFar best;
 };
 
-struct TrainerOptions {
-  int64_t steps = 0;  // optimizer steps of the run, > 0
-  // When to evaluate, apart from the end: every `eval_every` steps; after each step that ends an
-  // epoch; before the first step. The evaluation before the first step is a figure only: it is
-  // never the best, and patience does not count it.
-  int64_t eval_every = 0;
-  bool eval_each_epoch = false;
-  bool eval_on_start = false;
-  BestModelOptions best{};
-  int64_t export_every = 0;  // steps between calls of save; 0: at the end only
+// What the owner of a trainer lends it: calls that it makes, and what it begins from and ends by.
+struct TrainerParts {
   // Returns texts that the model writes now, for the files of figures. Called on every rank, every
   // `sample_every` steps and at the end of a run that was not told to stop. May be empty.
-  std::function<std::vector<SampleText>()> sample;
-  int64_t sample_every = 0;     // 0: at the end only
-  int64_t histogram_every = 0;  // steps between histograms of the weights; 0: none
+  std::function<std::vector<SampleText>(zero::Engine& engine)> sample;
   // Intervals between calls of `checkpoint`: steps, and seconds of this rank's clock. 0: no such
   // interval.
   int64_t checkpoint_every = 0;
@@ -126,7 +117,7 @@ struct TrainerOptions {
   // be empty.
   std::function<void()> started;
   // Saves the weights under a name; called on every rank. May be empty.
-  // - "step-000100": by export_every
+  // - "step-000100": by TrainingOptions::export_every
   // - "best": after an evaluation that is better than all before; never for a loss that is not
   //   finite
   // - "final": before the last evaluation, and again after the best weights were loaded
@@ -159,10 +150,10 @@ struct TrainResult {
   double loss = 0.0;               // of the last step
   std::optional<double> val_loss;  // of the last evaluation
   BestSoFar best;
-  bool stopped = false;        // options.stop ended it before all steps were done
+  bool stopped = false;        // parts.stop ended it before all steps were done
   bool stopped_early = false;  // options.best.patience ended it
   bool loaded_best = false;    // the engine, and the weights saved as "final", are the best weights
-  bool evaluation_stopped = false;  // options.stop ended the evaluation after all steps
+  bool evaluation_stopped = false;  // parts.stop ended the evaluation after all steps
   double seconds = 0.0;             // of training steps, without evaluation and saving
   int64_t tokens = 0;
   double seconds_per_step = 0.0;  // mean without the first step, which warms up; 0 below two steps
@@ -175,7 +166,7 @@ class Trainer {
   // exist.
   Trainer(zero::Engine& engine, data::Loader& loader, ValidationSets validation,
           std::vector<std::unique_ptr<MetricsSink>> sinks, TrainerObserver* observer,
-          TrainerOptions options);
+          TrainingOptions options, TrainerParts parts = {});
 
   // Runs the loop. Collective. A step that throws NumericsError throws on every rank and has
   // changed no weight. A skipped step whose loss is not finite throws it, too (in f16 the second in
@@ -187,7 +178,7 @@ class Trainer {
 
   TrainerState state() const;  // between steps
 
-  // The mean loss over each validation set: the same figures in every world. Absent if options.stop
+  // The mean loss over each validation set: the same figures in every world. Absent if parts.stop
   // ended the evaluation. Collective.
   std::optional<std::vector<SetLoss>> evaluate();
 
@@ -225,9 +216,10 @@ class Trainer {
   std::set<size_t> lost_figures_;  // sinks whose last write failed
   int64_t lost_in_a_row_ = 0;      // steps up to this one that were skipped without a finite loss
   TrainerObserver* observer_;
-  TrainerOptions options_;
+  const TrainingOptions options_;
+  const TrainerParts parts_;
   BestModel best_;
-  bool best_begins_anew_ = false;  // the best of options.start cannot be compared
+  bool best_begins_anew_ = false;  // the best of parts.start cannot be compared
   TrainResult result_;
   double first_step_seconds_ = 0.0;
   double flops_per_token_ = 0.0;

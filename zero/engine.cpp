@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <limits>
 #include <string>
 #include <utility>
@@ -25,6 +24,7 @@
 #include "optim/schedule.h"
 #include "parallel/pipeline_cut.h"
 #include "parallel/shared_model.h"
+#include "zero/config_rules.h"
 #include "zero/group/gradient_policy.h"
 #include "zero/layout/shard_group.h"
 #include "zero/rewrites/step_program.h"
@@ -52,80 +52,38 @@ double Evaluation::mean() const {
 
 namespace {
 
+// What is known of the world, the model and the options before a step is recorded.
+ConfigFacts facts_of(nn::Model& model, comm::World& world, const EngineOptions& options) {
+  ConfigFacts facts{
+      .world = ConfigFacts::World{.mesh = world.mesh(),
+                                  .shards = world.shards().size(),
+                                  .on_gpu = world.context().device().is_cuda(),
+                                  .gathers_in_streams =
+                                      world.size() == 1 || world.communicator().follows_streams(),
+                                  .backend = std::string(world.communicator().backend())},
+      .model = std::string(model.model_type()),
+      .has_stages = nn::find_interface<nn::Staged>(model) != nullptr,
+      .is_dynamic = options.dynamic_model};
+  if (options.optimizer != nullptr) facts.optimizer = std::string(options.optimizer->name());
+  return facts;
+}
+
 // Returns a checked copy of the configuration, with the model's longest sequence where it names
 // none, and the ranks of the world's pipeline. Throws ConfigError.
-EngineConfig validated(EngineConfig config, const nn::Model& model, const comm::World& world) {
+EngineConfig validated(EngineConfig config, nn::Model& model, comm::World& world,
+                       const EngineOptions& options) {
   config.pipeline.ranks = world.mesh().pipe;
-  validate(config);
+  validate(config, facts_of(model, world, options));
   if (config.batch.sequence == 0) {
     config.batch.sequence = std::max<int64_t>(1, model.max_sequence());
   }
   return config;
 }
 
-// Returns the world. Throws ConfigError if the configuration cannot be run in it.
-comm::World& checked(comm::World& world, const EngineConfig& config, bool dynamic_model) {
-  if (dynamic_model && world.pipe() != nullptr) {
-    throw ConfigError(
-        "EngineOptions::dynamic_model does not go with zinc.mesh.pipe: a rank has to know what "
-        "comes from the one before it; take pipe 1");
-  }
-  if (config.cuda_graph && !world.mesh().is_flat()) {
-    throw ConfigError(str("\"cuda_graph\": true does not go with zinc.mesh.",
-                          world.tensor() != nullptr ? "tensor" : "sequence",
-                          " yet; leave one out"));
-  }
-  if (config.determinism == Determinism::mesh) {
-    if (world.sequence() != nullptr) {
-      throw ConfigError(
-          "\"determinism\": \"mesh\" does not go with zinc.mesh.sequence: sums follow its ranks; "
-          "take \"world\", or sequence 1");
-    }
-    const int ranks = world.tensor() == nullptr ? 1 : world.tensor()->size();
-    if (kFixedSlices % ranks != 0) {
-      throw ConfigError(str("\"determinism\": \"mesh\" cuts layers into ", kFixedSlices,
-                            " slices, which ", ranks,
-                            " tensor ranks cannot share; take zinc.mesh.tensor 1, 2 or 4, or "
-                            "\"determinism\": \"world\""));
-    }
-  }
-  if (config.spans_worlds() && !std::has_single_bit(static_cast<unsigned>(world.shards().size()))) {
-    throw ConfigError(str(
-        "\"determinism\": \"", name_of(config.determinism), "\" needs a power of two of data ranks",
-        world.sequence() != nullptr ? " x sequence ranks" : "", ", not ", world.shards().size()));
-  }
-  if (config.cuda_graph && !world.context().device().is_cuda()) {
-    throw ConfigError("\"cuda_graph\": true needs a GPU: leave it out, or take --device cuda");
-  }
-  if (config.cuda_graph && config.zero.stage == 3 && world.size() > 1 &&
-      !world.communicator().follows_streams()) {
-    throw ConfigError(
-        str("\"cuda_graph\": true on stage 3 needs NCCL, and a GPU for every rank: ranks gather "
-            "inside a pass, and collectives of ",
-            world.communicator().backend(),
-            " go through the host, which no graph can hold; or take stage 0, 1 or 2"));
-  }
-  return world;
-}
-
-// Takes the client's own optimizer out of the options, or makes the configured one. Throws
-// ConfigError.
+// Takes the client's own optimizer out of the options, or makes the configured one.
 std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
                                                    EngineOptions& options, uint64_t seed) {
-  if (options.optimizer != nullptr) {
-    if (config.zero.stage >= 1 && !config.zero.allow_untested_optimizer) {
-      throw ConfigError(str("a client's own optimizer (", options.optimizer->name(),
-                            ") on ZeRO stage ", config.zero.stage,
-                            " needs \"zero_allow_untested_optimizer\": true"));
-    }
-    if (config.zero.offload_optimizer.device != OffloadDevice::none &&
-        config.zero.force_cpu_optimizer) {
-      throw ConfigError(str("a client's own optimizer (", options.optimizer->name(),
-                            ") with offload_optimizer needs \"zero_force_ds_cpu_optimizer\": "
-                            "false"));
-    }
-    return std::move(options.optimizer);
-  }
+  if (options.optimizer != nullptr) return std::move(options.optimizer);
   return optim::make_optimizer(config.optimizer, seed);
 }
 
@@ -157,13 +115,9 @@ RunExample example_of(nn::Model& model, const EngineConfig& config, bool knows_s
 // device.
 void require_tied_on_device(nn::Model& model, const parallel::PipelineCut& cut,
                             const EngineConfig& config) {
-  if (config.zero.offload_optimizer.device == OffloadDevice::none) return;
   for (const nn::Parameter* parameter : model.parameters()) {
     if (!parameter->requires_grad() || cut.holders(*parameter).size() == 1) continue;
-    throw ConfigError(
-        str("offload_optimizer does not go with zinc.mesh.pipe yet where ranks of "
-            "the pipeline have a parameter together, as ",
-            parameter->name(), ": leave one out, or untie the embeddings"));
+    require_rules(config, {.shared_parameter = std::string(parameter->name())});
   }
 }
 
@@ -175,11 +129,6 @@ std::unique_ptr<parallel::PipelineCut> prepare_model(nn::Model& model, const Eng
                                                      const ExampleBatch& example) {
   model.set_dtype(config.precision.dtype);
   model.set_recompute_every(recompute_every(model, config.recompute), config.recompute.most_blocks);
-  if (config.pass_order == PassOrder::vertical &&
-      nn::find_interface<nn::Staged>(model) == nullptr) {
-    throw ConfigError(str("\"schedule\": \"vertical\" needs a model that says its stages, and ",
-                          model.model_type(), " does not: derive it from zinc::nn::Staged too"));
-  }
   if (world.pipe() == nullptr) return nullptr;
   auto cut = std::make_unique<parallel::PipelineCut>(model, example, config.pipeline, world);
   require_tied_on_device(model, *cut, config);
@@ -195,18 +144,6 @@ ShardGroups groups_of(nn::Model& model, const EngineConfig& config, int world,
   return make_shard_groups(
       model, world, config.zero.param_persistence_threshold,
       [cut](const autograd::Parameter& parameter) { return cut->part_of(parameter); });
-}
-
-// ConfigError where blocks are to be recomputed and the model recomputes none.
-void require_recomputation(const nn::Model& model, const RecomputeConfig& recompute,
-                           const Record& record) {
-  if (!recompute.is_on() || recompute.most_blocks == 0 || record.recomputes) return;
-  throw ConfigError(
-      str(recompute.num_checkpoints > 0 ? "\"number_checkpoints\"" : "\"recompute_every_blocks\"",
-          " asks for recomputation, and ", model.model_type(),
-          " recomputes nothing: derive it from zinc::nn::Staged, with its blocks as "
-          "stages, and compute its loss with zinc::nn::loss_of_stages(); or leave "
-          "the key out"));
 }
 
 // What is known of a step before the first one.
@@ -238,7 +175,10 @@ PlannedStep plan_step(nn::Model& model, const ShardGroups& groups, const EngineC
       make_step_program(model, groups, policy, example.batch, config.batches_together(),
                         {.rewrites = options.rewrites, .without = options.without_rewrites}, cut);
   // A rank of a pipeline may have no block that is recomputed.
-  if (cut == nullptr) require_recomputation(model, config.recompute, program.record);
+  if (cut == nullptr) {
+    require_rules(config, {.model = std::string(model.model_type()),
+                           .recomputes = program.record.recomputes});
+  }
   return {.program = std::move(program),
           .inputs = {.count = inputs.room().count,
                      .bytes = example.is_largest ? inputs.room().bytes : 0}};
@@ -310,9 +250,9 @@ class EightBitProducts {
 class Engine::Impl {
  public:
   Impl(nn::Model& model, const EngineConfig& config, comm::World& world, EngineOptions options)
-      : config_(validated(config, model, world)),
+      : config_(validated(config, model, world, options)),
         model_(model),
-        whole_(checked(world, config_, options.dynamic_model)),
+        whole_(world),
         world_(world.shards()),
         context_(world.context()),
         clock_(config_.wall_clock_breakdown, context_),
@@ -331,7 +271,7 @@ class Engine::Impl {
         agreed_(agrees(world_, program_.hash, rules_.hash())),
         stores_(make_stores(config_, store_inputs(options))),
         lockstep_(make_lockstep(program_.policy.shards_parameters, groups_, world_)),
-        recorded_(make_recorded_passes(config_, options.dynamic_model, world_, *stores_.gradients)),
+        recorded_(make_recorded_passes(config_, world_, *stores_.gradients)),
         step_(step_parts(), {config_.schedule, config_.optimizer, run_length(options)}),
         runner_(runner_parts(options)),
         passes_({.config = config_,

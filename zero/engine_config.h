@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/dtype.h"
 #include "kernels/wgmma_use.h"
@@ -253,7 +254,10 @@ struct EngineConfig {
   double loss_divisor() const;
 };
 
-// Throws ConfigError, which names every member that is out of its range or contradicts another.
+// What is wrong with single values, as one out of its range. Members that exclude each other, or
+// need each other: config_rules.h.
+std::vector<std::string> value_problems(const EngineConfig& config);
+// Throws ConfigError with every problem of values and every broken rule of config_rules.h.
 void validate(const EngineConfig& config);
 
 }  // namespace zinc::zero

@@ -48,12 +48,14 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_option("--config", options->config, "DeepSpeed JSON configuration")->required();
   verb->add_option("--model", options->model, "Preset, config.json or a folder that holds one");
   add_run_data_options(*verb, options->data);
-  add_trainer_options(*verb, options->trainer);
+  add_trainer_options(*verb, options->training, options->trainer);
   verb->add_option("--seed", flags.seed, "Of weights, data order and dropout");
   const auto not_empty = [](const std::string& text) {
     return text.empty() ? std::string("must not be empty") : std::string();
   };
-  verb->add_option("--out", options->out, "Folder of the run")->required()->check(not_empty);
+  verb->add_option("--out", options->training.out, "Folder of the run")
+      ->required()
+      ->check(not_empty);
   verb->add_option("--init", options->init, "Hugging Face folder with the first weights");
   verb->add_option("--tokenizer", options->tokenizer,
                    "Folder or file of the tokenizer for text, copied to what is saved (default: "
@@ -87,7 +89,7 @@ void add_train_command(CLI::App& app, Action& action) {
           "--save-total-limit", flags.save_total_limit,
           "The newest checkpoints that stay (default 3; 0: all); the best weights stay too")
       ->check(at_least_zero());
-  verb->add_option("--export-every", options->export_every,
+  verb->add_option("--export-every", options->training.export_every,
                    "Steps between saved weights (default 0: at the end only)")
       ->check(at_least_zero());
   verb->add_option("--label-smoothing-factor", flags.label_smoothing,
@@ -95,7 +97,7 @@ void add_train_command(CLI::App& app, Action& action) {
   add_tuning_options(*verb, options->tuning);
   verb->add_flag("--save-frozen", options->save_frozen,
                  "Checkpoints hold frozen weights too (default: they name those of --init)");
-  verb->add_option("--resume", options->resume,
+  verb->add_option("--resume", options->training.resume,
                    "auto: go on from the newest checkpoint in --out, from the beginning where "
                    "there is none; or a checkpoint, or a run's folder")
       ->check(not_empty);
@@ -105,20 +107,20 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_option("--sample-prompt", options->sample_prompts,
                    "What a sample goes on from; several make several samples")
       ->check(not_empty);
-  verb->add_option("--sample-every", options->sample_every,
+  verb->add_option("--sample-every", options->training.sample_every,
                    "Steps between samples (default 0: at the end only)")
       ->check(at_least_zero());
-  verb->add_option("--histogram-every", options->histogram_every,
+  verb->add_option("--histogram-every", options->training.histogram_every,
                    "Steps between histograms of the weights, for TensorBoard (default 0: none)")
       ->check(at_least_zero());
-  verb->add_flag("--allow-nan", options->allow_nan,
+  verb->add_flag("--allow-nan", options->training.allow_damaged,
                  "Go on where the loss is NaN or infinite, which ends a run otherwise");
   verb->add_option("--hardware", options->hardware,
                    "The machine's speeds: a step's predicted time is printed beside the measured "
                    "one (default: what `zinc bench ceilings --save` measured)");
   verb->add_flag("--dry-run", options->dry_run,
                  "Print what the run would take, as zinc plan does, and end");
-  verb->add_flag("--force", options->force, "Replace an existing run in --out");
+  verb->add_flag("--force", options->training.force, "Replace an existing run in --out");
   verb->callback([options, &action] {
     if (options->sample_prompts.empty()) options->sample_prompts.emplace_back("\n");
     action = [options] { return run_training(*options); };

@@ -21,7 +21,7 @@ std::string threads_from(const comm::RankInfo& rank) {
 std::string describe_evaluation(const TrainingSetup& setup, const TrainArguments& options,
                                 const std::vector<data::EvaluationSet>& sets) {
   const std::vector<std::string> names = validation_names(options.data);
-  std::string words = options.trainer.when_evaluated() + "at the end, on ";
+  std::string words = when_evaluated(options.training) + "at the end, on ";
   for (size_t i = 0; i < sets.size(); ++i) {
     words +=
         fmt::format("{}{}{}{} of {}", i > 0 ? ", " : "", names[i], names[i].empty() ? "" : ": ",
@@ -89,7 +89,7 @@ void show_head(Console& console, const TrainingSetup& setup, const TrainArgument
                     world.info().source, world.context().num_threads(),
                     threads_from(world.info()))},
        {"seed", fmt::format("{}", setup.config.seed)},
-       {"out", options.out}});
+       {"out", options.training.out}});
   if (!world.device_collectives().empty()) {
     console.line("collectives: " + world.device_collectives());
   }

@@ -240,25 +240,13 @@ class TrainingJob final : public RankJob {
     const auto sample = [this](zero::Engine& engine) {
       return make_samples(*console_, engine, options_, setup_, *stop_);
     };
-    run_.emplace(world, setup_.config,
-                 train::RunOptions{.out = options_.out,
-                                   .force = options_.force,
-                                   .steps = setup_.steps,
-                                   .eval_every = options_.trainer.eval_every,
-                                   .eval_each_epoch = options_.trainer.evaluates_each_epoch(),
-                                   .eval_on_start = options_.trainer.eval_on_start,
-                                   .best = setup_.best,
-                                   .export_every = options_.export_every,
-                                   .sample = sample,
-                                   .sample_every = options_.sample_every,
-                                   .histogram_every = options_.histogram_every,
-                                   .resume = options_.resume,
-                                   .ends_at = end_of_allocation(),
-                                   .allow_damaged = options_.allow_nan,
-                                   .frozen_from = frozen_from(setup_, options_),
-                                   .tokenizer_folder = setup_.tokenizer.folder,
-                                   .model = &setup_.model,
-                                   .stop = stop_});
+    run_.emplace(world, setup_.config, options_.training,
+                 train::RunParts{.sample = sample,
+                                 .ends_at = end_of_allocation(),
+                                 .frozen_from = frozen_from(setup_, options_),
+                                 .tokenizer_folder = setup_.tokenizer.folder,
+                                 .model = &setup_.model,
+                                 .stop = stop_});
   }
 
   void configure(comm::World& world) {
@@ -330,7 +318,8 @@ class TrainingJob final : public RankJob {
 
   int fail_together(comm::World& world, const std::exception_ptr& failure) {
     if (!run_->last_saved().empty()) {
-      console_->line(fmt::format("last weights saved: {}/{}", options_.out, run_->last_saved()));
+      console_->line(
+          fmt::format("last weights saved: {}/{}", options_.training.out, run_->last_saved()));
     }
     return *fails_on_a_rank(world, [&] { std::rethrow_exception(failure); });
   }
@@ -338,12 +327,12 @@ class TrainingJob final : public RankJob {
   void show_result() {
     const train::TrainResult& result = result_;
     if (result.stopped_early) console_->line(describe_early_stop(result));
-    console_->line(
-        fmt::format("{} steps, {} tokens in {}{}; weights in {}/final{}", result.steps,
-                    train::format_count(static_cast<double>(result.tokens)),
-                    train::format_duration(result.seconds),
-                    result.val_loss ? fmt::format(", val loss {:.4f}", *result.val_loss) : "",
-                    options_.out, result.loaded_best ? ": " + describe_best(result.best) : ""));
+    console_->line(fmt::format(
+        "{} steps, {} tokens in {}{}; weights in {}/final{}", result.steps,
+        train::format_count(static_cast<double>(result.tokens)),
+        train::format_duration(result.seconds),
+        result.val_loss ? fmt::format(", val loss {:.4f}", *result.val_loss) : "",
+        options_.training.out, result.loaded_best ? ": " + describe_best(result.best) : ""));
     console_->line(fmt::format(
         "steps applied: {}, skipped: {}{}", result.applied, result.steps - result.applied,
         result.steps > result.applied ? ", because the gradient was not finite" : ""));
@@ -362,7 +351,7 @@ class TrainingJob final : public RankJob {
     console_->line(is_signalled ? "stopped by a signal after the step under way"
                                 : "stopped before the batch system ends the job");
     if (run_->last_checkpoint().empty()) return kDone;
-    console_->line(fmt::format("saved {}/{}; this goes on: {}", options_.out,
+    console_->line(fmt::format("saved {}/{}; this goes on: {}", options_.training.out,
                                run_->last_checkpoint(), resuming(own_words())));
     return kPreempted;
   }

@@ -58,9 +58,8 @@ std::string frozen_from(const TrainingSetup& setup, const TrainArguments& option
 
 TrainingSetup set_up(const TrainArguments& options, int64_t world_size) {
   TrainingSetup setup;
-  require_consistent(options.trainer);
-  setup.steps = options.trainer.steps;
-  setup.best = best_model_of(options.trainer, validation_names(options.data));
+  require_consistent(options.training, options.trainer, validation_names(options.data));
+  setup.steps = options.training.steps;
   const std::string model = options.model.empty() ? options.init : options.model;
   if (model.empty()) throw ConfigError("--model (or --init) must name a model");
   setup.model = hub::find_model_config(model);
@@ -102,7 +101,7 @@ TrainingSetup set_up(const TrainArguments& options, int64_t world_size) {
   }
   setup.config = train::load_config(options.config, world_size, flags);
   setup.config.engine.batch.sequence = setup.seq;
-  setup.config.engine.precision.allow_nonfinite_loss = options.allow_nan;
+  setup.config.engine.precision.allow_nonfinite_loss = options.training.allow_damaged;
   if (options.threads > 0) setup.config.num_threads = options.threads;
   // A plan needs no GPU.
   if (!options.dry_run) {
@@ -129,15 +128,10 @@ PlannedRun planned(const TrainingSetup& setup, const TrainArguments& options) {
 
 std::vector<comm::Fingerprint> fingerprints(const TrainingSetup& setup,
                                             const TrainArguments& options) {
-  const TrainerArguments& trainer = options.trainer;
   const std::string flags =
-      str(trainer.steps, ' ', trainer.epochs, ' ', setup.seq, ' ', trainer.eval_every, ' ',
-          trainer.eval_strategy, ' ', trainer.eval_on_start, ' ', options.eval_batches, ' ',
-          options.export_every, ' ', options.sample_every, ' ', options.histogram_every, ' ',
-          options.allow_nan, ' ', options.data.group_by_length, ' ', options.init, ' ',
-          options.save_frozen, ' ', setup.best.metric, ' ',
-          setup.best.greater_is_better.value_or(false), ' ', setup.best.patience, ' ',
-          setup.best.threshold, ' ', setup.best.load_at_end);
+      str(text_of(options.training), ' ', options.trainer.epochs, ' ', setup.seq, ' ',
+          options.eval_batches, ' ', options.data.group_by_length, ' ', options.init, ' ',
+          options.save_frozen);
   return {{"model", hash_text(hub::model_config_json(setup.model.config, DType::f32))},
           {"data", setup.data->hash()},
           {"tuning", hash_text(hub::text_of(setup.model.tuning))},

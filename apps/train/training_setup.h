@@ -14,8 +14,8 @@
 #include "apps/tuning_options.h"
 #include "comm/agreement.h"
 #include "hub/model.h"
-#include "train/best_model.h"
 #include "train/config/config.h"
+#include "train/training_options.h"
 
 namespace zinc::apps {
 
@@ -23,25 +23,19 @@ struct TrainArguments {
   std::string config;
   std::string model;
   RunDataArguments data;
-  std::string out;
   std::string init;
   std::string tokenizer;
   std::string device = "cpu";
   std::string comm = "auto";
   std::string dtype;
   std::vector<std::string> sample_prompts;  // none: a line's end
-  int64_t sample_every = 0;
-  int64_t histogram_every = 0;
   std::string hardware;
+  train::TrainingOptions training;
   TrainerArguments trainer;
   int64_t seq = 0;
   int64_t eval_batches = 0;  // 0: not given
-  int64_t export_every = 0;
-  std::string resume;
-  int threads = 0;  // 0: not given
-  bool force = false;
+  int threads = 0;           // 0: not given
   bool dry_run = false;
-  bool allow_nan = false;
   TuningArguments tuning;
   bool save_frozen = false;
   train::Overrides flags;
@@ -54,7 +48,6 @@ struct TrainingSetup {
   std::unique_ptr<RunData> data;
   bool vocabulary_replaced = false;
   std::vector<std::string> initialised;  // parameters that --init does not hold
-  train::BestModelOptions best;
   train::Config config;
   int64_t seq = 0;
   int64_t steps = 0;  // 0: --epochs says it, when the data are open

@@ -88,7 +88,8 @@ TEST_F(BadInput, OptionsOfTheBestModelWithoutEvaluationsOnTheWay) {
        std::vector<std::vector<std::string>>{{"--load-best-model-at-end"},
                                              {"--metric-for-best-model", "loss"},
                                              {"--greater-is-better", "true"},
-                                             {"--early-stopping-patience", "2"}}) {
+                                             {"--early-stopping-patience", "2"},
+                                             {"--eval-delay", "2"}}) {
     expect_refused(folder_.train(option), kConfiguration, {option.front(), "--eval-every"});
   }
   expect_refused(folder_.train({"--eval-every", "1", "--early-stopping-threshold", "0.1"}),

@@ -111,6 +111,12 @@ TEST_F(Training, TheFlagsOfTransformers_MeanTheSame) {
               ElementsAre("step-000003", "step-000004"));
 }
 
+TEST_F(Training, ADelay_LeavesOutTheFirstEvaluations) {
+  const Ended ended = done(train({"--max-steps", "4", "--eval-steps", "1", "--eval-delay", "3"}));
+  EXPECT_THAT(evaluated(), ElementsAre(3, 4));
+  EXPECT_THAT(ended.out, HasSubstr("every 1 steps from step 3 on and at the end"));
+}
+
 TEST_F(Training, SeveralValidationSets_HaveALossEach) {
   const std::string other = folder_.write("other.txt", std::string(400, 'z'));
   const Ended ended =

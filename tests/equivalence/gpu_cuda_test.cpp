@@ -341,11 +341,11 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
                                                   .rank = ranks.rank(),
                                                   .world = ranks.size()});
       const train::CheckpointSaver saver(engine, folder.path());  // takes its buffers
-      train::Trainer trainer(engine, loader, &evaluation, {}, nullptr,
-                             {.steps = 2, .save = [&](const std::string&) {
-                                engine.read_own(zero::Engine::Own::weights_and_states, {});
-                                if (quantized) train::visit_adapter(engine, {});
-                              }});
+      train::Trainer trainer(engine, loader, &evaluation, {}, nullptr, {.steps = 2},
+                             {.save = [&](const std::string&) {
+                               engine.read_own(zero::Engine::Own::weights_and_states, {});
+                               if (quantized) train::visit_adapter(engine, {});
+                             }});
       trainer.run();
       EXPECT_EQ(engine.usage().graphs.launched, graph_of);
       reports[static_cast<size_t>(ranks.rank())] = ranks.context().allocator().report();

@@ -192,16 +192,16 @@ std::vector<Real> run(const Case& c) {
     Traffic traffic(engine);
     const train::CheckpointSaver saver(engine, folder.path());
     train::Trainer trainer(
-        engine, loader, &evaluation, {}, &traffic,
-        {.steps = 4, .save = [&](const std::string& name) {
-           // A run may be told to stop, and saves a checkpoint before its weights.
-           engine.read_own(zero::Engine::Own::weights_and_states, [](const zero::OwnPiece&) {});
-           if (c.model.tuning.has_adapters()) {
-             train::save_adapter(engine, {.lora = *c.model.tuning.lora}, {}, folder / name);
-           } else {
-             train::save_model(engine, c.model, folder / name);
-           }
-         }});
+        engine, loader, &evaluation, {}, &traffic, {.steps = 4},
+        {.save = [&](const std::string& name) {
+          // A run may be told to stop, and saves a checkpoint before its weights.
+          engine.read_own(zero::Engine::Own::weights_and_states, [](const zero::OwnPiece&) {});
+          if (c.model.tuning.has_adapters()) {
+            train::save_adapter(engine, {.lora = *c.model.tuning.lora}, {}, folder / name);
+          } else {
+            train::save_model(engine, c.model, folder / name);
+          }
+        }});
     trainer.run();
     Real& real = ranks[static_cast<size_t>(world.rank())];
     real.memory = world.context().allocator().report();
@@ -482,9 +482,8 @@ TEST(Plan, CountsLoadingAndSaving) {
                                                     .world = world.size()});
         train::CheckpointSaver saver(engine, folder.path());
         train::Trainer trainer(engine, loader, &evaluation, {}, nullptr,
-                               {.steps = engine.state().steps + 3,
-                                .checkpoint_every = 1,
-                                .checkpoint = [&](bool last) {
+                               {.steps = engine.state().steps + 3},
+                               {.checkpoint_every = 1, .checkpoint = [&](bool last) {
                                   if (saver.is_pending()) saver.finish();
                                   saver.begin({}, {}, config.saves_beside() && !last);
                                 }});
@@ -536,8 +535,8 @@ TEST(Plan, CountsASaveThatASignalAsksFor) {
                                    .rank = world.rank(),
                                    .world = world.size()});
         StopsIn observer(is_stopped ? 3 : 0);
-        zinc::train::Run run(world, config,
-                             {.out = out, .steps = 5, .model = &c.model, .stop = &observer.stop});
+        zinc::train::Run run(world, config, {.out = out, .steps = 5},
+                             {.model = &c.model, .stop = &observer.stop});
         run.begin();
         run.make_engine(*model);
         EXPECT_EQ(run.train(loader, {}, &observer).steps, is_stopped ? 3 : 5);

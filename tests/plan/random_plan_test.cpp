@@ -347,22 +347,23 @@ std::vector<MemoryReport> memory_of(const DrawnRun& run) {
                                                 .max_samples = run.evaluation_samples,
                                                 .rank = world.data().rank(),
                                                 .world = world.data().size()});
-    train::TrainerOptions options{
+    const train::TrainingOptions options{
         .steps = run.steps, .eval_every = run.eval_every, .export_every = run.save_every};
+    train::TrainerParts parts;
     if (run.saves) {
-      options.save = [&](const std::string&) {
+      parts.save = [&](const std::string&) {
         engine.read_own(zero::Engine::Own::weights_and_states, [](const zero::OwnPiece&) {});
         if (run.model.tuning.has_adapters()) train::visit_adapter(engine, {});
       };
     }
-    options.checkpoint_every = run.config.checkpoint.every;
-    options.checkpoint = [&](bool last) {
+    parts.checkpoint_every = run.config.checkpoint.every;
+    parts.checkpoint = [&](bool last) {
       if (saver->is_pending()) saver->finish();
       saver->begin({}, {}, run.config.saves_beside() && !last);
       if (last) saver->finish();
     };
     train::Trainer trainer(engine, loader, run.evaluates ? &evaluation : nullptr, {}, nullptr,
-                           options);
+                           options, parts);
     trainer.run();
     ranks[static_cast<size_t>(world.rank())] = world.context().allocator().report();
   });

@@ -253,8 +253,8 @@ std::vector<int64_t> train_traced(const std::string& path, const RunOptions& opt
     data::Loader loader(
         dataset, {.micro_batch = 2, .seq_len = 8, .rank = data.rank(), .world = data.size()});
     const int64_t before = bytes_sent(world);
-    Trainer trainer(engine, loader, nullptr, {}, nullptr,
-                    {.steps = options.steps, .trace = writers[rank].get()});
+    Trainer trainer(engine, loader, nullptr, {}, nullptr, {.steps = options.steps},
+                    {.trace = writers[rank].get()});
     trainer.run();
     sent[rank] = bytes_sent(world) - before;
   };

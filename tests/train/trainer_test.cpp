@@ -71,8 +71,9 @@ struct Ran {
 
 using Prepare = std::function<void(zero::EngineConfig&, Recorder&)>;
 
-Ran run(int world_size, int64_t micro_batch, TrainerOptions options, double lr = 1e-2,
-        const Prepare& prepare = {}, bool two_sets = false) {
+Ran run(int world_size, int64_t micro_batch, const TrainingOptions& options, double lr = 1e-2,
+        const Prepare& prepare = {}, bool two_sets = false,
+        const std::atomic<bool>* stop = nullptr) {
   Ran ran;
   const Cycle dataset;
   comm::run_local_ranks(world_size, {.seed = 1, .num_threads = 1}, [&](comm::World& world) {
@@ -88,25 +89,25 @@ Ran run(int world_size, int64_t micro_batch, TrainerOptions options, double lr =
         {.micro_batch = micro_batch, .seq_len = 8, .rank = world.rank(), .world = world.size()});
     const data::EvaluationSet evaluation(
         dataset, {.batch = 3, .seq_len = 8, .rank = world.rank(), .world = world.size()});
-    TrainerOptions mine = options;
+    TrainerParts parts{.stop = stop};
     std::vector<std::string> saved;
-    mine.started = [&] {
+    parts.started = [&] {
       EXPECT_TRUE(recorder.steps.empty());
       saved.push_back("started");
     };
-    mine.save = [&saved](const std::string& name) { saved.push_back(name); };
+    parts.save = [&saved](const std::string& name) { saved.push_back(name); };
     const data::EvaluationSet few(
         dataset,
         {.batch = 3, .seq_len = 8, .max_samples = 5, .rank = world.rank(), .world = world.size()});
     ValidationSets sets = &evaluation;
     if (two_sets) sets = {{{"all", &evaluation}, {"few", &few}}};
     if (options.best.load_at_end) {
-      mine.load_best = [&saved](const BestSoFar& best) {
+      parts.load_best = [&saved](const BestSoFar& best) {
         saved.push_back(str("load ", best.step));
         return true;
       };
     }
-    Trainer trainer(engine, loader, sets, {}, &recorder, mine);
+    Trainer trainer(engine, loader, sets, {}, &recorder, options, parts);
     TrainResult result;
     std::string error;
     try {
@@ -175,10 +176,29 @@ TEST(Trainer, EpochsAreSteps_TheLastOfWhichMayGoOnIntoTheNext) {
 
 // 64 samples by 10: epochs end in steps 7, 13 and 20, on two ranks as on one.
 TEST(Trainer, EvaluatesAfterTheStepThatEndsAnEpoch) {
-  const TrainerOptions options{.steps = 22, .eval_each_epoch = true};
+  const TrainingOptions options{.steps = 22, .eval_each_epoch = true};
   const std::vector<int64_t> after{7, 13, 20, 22};
   EXPECT_EQ(run(1, 10, options).recorder.evaluated_after, after);
   EXPECT_EQ(run(2, 5, options).recorder.evaluated_after, after);
+}
+
+// The delay is of evaluations on the way: of steps, or of epochs.
+TEST(Trainer, EvaluatesFromTheEndOfTheDelayOn) {
+  const auto after = [](int64_t every, double delay, bool on_start) {
+    return run(1, 10,
+               {.steps = 22,
+                .eval_every = every,
+                .eval_each_epoch = every == 0,
+                .eval_on_start = on_start,
+                .eval_delay = delay})
+        .recorder.evaluated_after;
+  };
+  EXPECT_EQ(after(5, 10.0, false), (std::vector<int64_t>{10, 15, 20, 22}));
+  EXPECT_EQ(after(5, 10.5, true), (std::vector<int64_t>{0, 15, 20, 22}));
+  EXPECT_EQ(after(0, 2.0, false), (std::vector<int64_t>{13, 20, 22}));
+  EXPECT_EQ(after(0, 2.5, false), (std::vector<int64_t>{20, 22}));
+  EXPECT_EQ(after(5, 100.0, false), (std::vector<int64_t>{22}));
+  EXPECT_THROW(after(5, -1.0, false), InvalidArgument);
 }
 
 TEST(Trainer, EvaluatesBeforeTheFirstStep_WhichIsNeverTheBest) {
@@ -272,7 +292,7 @@ TEST(Trainer, EvaluationIsTheSameFigureInEveryWorld) {
 
 TEST(Trainer, AStopEndsAfterTheStepUnderWayOnAllRanks) {
   std::atomic<bool> stop{true};
-  const Ran ran = run(2, 2, {.steps = 50, .stop = &stop});
+  const Ran ran = run(2, 2, {.steps = 50}, 1e-2, {}, false, &stop);
   EXPECT_TRUE(ran.result.stopped);
   EXPECT_EQ(ran.result.steps, 1);
   EXPECT_EQ(ran.saved, (std::vector<std::string>{"started", "final"}));
@@ -286,7 +306,7 @@ TEST(Trainer, AStopEndsAnEvaluationAfterItsBatch_WithWeightsSaved) {
     };
   };
   // At the end: weights are there before.
-  const Ran last = run(1, 2, {.steps = 4, .stop = &stop}, 1e-2, stop_in_the_third_round);
+  const Ran last = run(1, 2, {.steps = 4}, 1e-2, stop_in_the_third_round, false, &stop);
   EXPECT_FALSE(last.result.stopped);
   EXPECT_TRUE(last.result.evaluation_stopped);
   EXPECT_FALSE(last.result.val_loss.has_value());
@@ -297,7 +317,7 @@ TEST(Trainer, AStopEndsAnEvaluationAfterItsBatch_WithWeightsSaved) {
   EXPECT_EQ(last.recorder.steps.size(), 4u);
   stop = false;
   const Ran middle =
-      run(1, 2, {.steps = 50, .eval_every = 2, .stop = &stop}, 1e-2, stop_in_the_third_round);
+      run(1, 2, {.steps = 50, .eval_every = 2}, 1e-2, stop_in_the_third_round, false, &stop);
   EXPECT_TRUE(middle.result.stopped);
   EXPECT_EQ(middle.result.steps, 2);
   EXPECT_EQ(middle.saved, (std::vector<std::string>{"started", "final"}));
@@ -365,9 +385,9 @@ Kept run_with_histograms(int world_size) {
         {.micro_batch = 4 / world_size, .seq_len = 8, .rank = world.rank(), .world = world.size()});
     std::vector<std::unique_ptr<MetricsSink>> sinks;
     if (world.rank() == 0) sinks.push_back(std::make_unique<KeepingSink>(kept));
-    const auto sample = [] { return std::vector<SampleText>{{"", "text"}}; };
+    const auto sample = [](zero::Engine&) { return std::vector<SampleText>{{"", "text"}}; };
     Trainer(engine, loader, nullptr, std::move(sinks), nullptr,
-            {.steps = 4, .sample = sample, .sample_every = 2, .histogram_every = 3})
+            {.steps = 4, .sample_every = 2, .histogram_every = 3}, {.sample = sample})
         .run();
   });
   return kept;

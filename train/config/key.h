@@ -2,8 +2,8 @@
 //
 // A row has everything that zinc knows about a key. Reading a file, checking its values, "auto",
 // the resolved file, the ranks' fingerprint, `zinc config keys` and the table of docs/config.md
-// walk the rows; only rules over several keys are separate code (settle.h). row.h shows how a row
-// is written.
+// walk the rows; rules over several keys are tables of their own (key_rules.h) and code
+// (settle.h). row.h shows how a row is written.
 #pragma once
 
 #include <cstdint>

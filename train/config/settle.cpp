@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "core/error.h"
 #include "optim/factory.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
+#include "train/config/key_rules.h"
 #include "train/config/row.h"
 
 namespace zinc::train {
@@ -15,22 +17,9 @@ namespace {
 
 constexpr const char* kCheckpoints = "activation_checkpointing.number_checkpoints";
 
-// The mesh: zinc.mesh, or DeepSpeed's names for it.
+// zinc.mesh and DeepSpeed's names for it.
 void settle_mesh(const Reading& reading) {
   comm::Mesh& mesh = reading.config.mesh;
-  for (const auto& [name, their_name] :
-       {std::pair("zinc.mesh.tensor", "tensor_parallel.autotp_size"),
-        std::pair("zinc.mesh.sequence", "sequence_parallel_size"),
-        std::pair("zinc.mesh.pipe", "pipeline.stages"),
-        std::pair("zinc.recompute_every_blocks", "pipeline.activation_checkpoint_interval")}) {
-    const files::json::Value* ours = reading.find(name);
-    const files::json::Value* theirs = reading.find(their_name);
-    if (ours != nullptr && theirs != nullptr && theirs->as_int64() > 1 &&
-        ours->as_int64() != theirs->as_int64()) {
-      reading.findings.problem(str(name, " ", ours->as_int64(), " contradicts ", their_name, " ",
-                                   theirs->as_int64(), "; leave one out"));
-    }
-  }
   try {
     mesh.require_fit(reading.world_size);
   } catch (const ConfigError& error) {
@@ -94,9 +83,7 @@ void settle_dtype(const Reading& reading) {
       }
       continue;
     }
-    if (fixed) {
-      reading.findings.problem("fp16 and bf16 are both enabled; choose one");
-    } else if (flag && *flag != dtype) {
+    if (!fixed && flag && *flag != dtype) {
       reading.findings.problem(str("--dtype ", *flag, " contradicts ", block,
                                    ".enabled of the file; change one of them, or set it to "
                                    "\"auto\""));
@@ -113,10 +100,6 @@ void settle_optimizer(const Reading& reading) {
   if (optimizer.kind == optim::OptimizerKind::adam &&
       (decoupled == nullptr || decoupled->as_bool())) {
     optimizer.kind = optim::OptimizerKind::adamw;
-  }
-  if (optimizer.kind == optim::OptimizerKind::sgd && optimizer.nesterov &&
-      (optimizer.hyper.momentum == 0.0 || optimizer.dampening != 0.0)) {
-    reading.findings.problem("optimizer.params.nesterov needs a momentum and no dampening");
   }
 }
 
@@ -199,6 +182,7 @@ void tell_what_has_no_effect(const Reading& reading) {
 }  // namespace
 
 void settle(const Reading& reading) {
+  report_key_rules(reading);
   settle_mesh(reading);
   settle_batches(reading);
   settle_dtype(reading);
@@ -219,7 +203,10 @@ void check_together(const Reading& reading) {
       reading.findings.problem(error.what());
     }
   };
-  attempt([&] { zero::validate(engine); });
+  for (std::string& problem : zero::value_problems(engine)) {
+    reading.findings.problem(std::move(problem));
+  }
+  report_config_rules(reading);
   attempt([&] { optim::make_optimizer(engine.optimizer); });
   attempt([&] { optim::LossScaler{engine.precision.loss_scale}; });
   // Without --steps a total that is left open is no problem yet.

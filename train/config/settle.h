@@ -28,12 +28,12 @@ struct Reading {
 };
 
 // Settles what several keys decide together: the batch from any two of its three numbers, the
-// dtype, the optimizer and the schedule. Flags and keys that contradict each other are problems;
-// keys without an effect are notices.
+// dtype, the optimizer and the schedule. Keys that contradict each other (key_rules.h), and flags
+// that contradict keys, are problems; keys without an effect are notices.
 void settle(const Reading& reading);
 
-// Problems with values that are good one by one, found where they are used: zero::validate(), the
-// optimizer, the schedule, the loss scale.
+// Problems with values that are good one by one: the rows of zero/config_rules.h, and what the
+// optimizer, the schedule and the loss scale find.
 void check_together(const Reading& reading);
 
 }  // namespace zinc::train

@@ -102,13 +102,9 @@ void RecordedPasses::require_same_draws() const {
       "every micro-batch; this one does not: leave cuda_graph out");
 }
 
-std::unique_ptr<RecordedPasses> make_recorded_passes(const EngineConfig& config, bool dynamic_model,
-                                                     comm::World& world, GradientStore& gradients) {
+std::unique_ptr<RecordedPasses> make_recorded_passes(const EngineConfig& config, comm::World& world,
+                                                     GradientStore& gradients) {
   if (!config.cuda_graph) return nullptr;
-  if (dynamic_model) {
-    throw ConfigError(
-        "\"cuda_graph\": true does not work with a dynamic model: its code would not run again");
-  }
   return std::make_unique<RecordedPasses>(world.context(), gradients, world.communicator());
 }
 

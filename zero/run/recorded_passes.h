@@ -88,8 +88,8 @@ class RecordedPasses {
   int64_t num_launched_ = 0;
 };
 
-// Null without EngineConfig::cuda_graph. Throws ConfigError for a dynamic model.
-std::unique_ptr<RecordedPasses> make_recorded_passes(const EngineConfig& config, bool dynamic_model,
-                                                     comm::World& world, GradientStore& gradients);
+// Null without EngineConfig::cuda_graph.
+std::unique_ptr<RecordedPasses> make_recorded_passes(const EngineConfig& config, comm::World& world,
+                                                     GradientStore& gradients);
 
 }  // namespace zinc::zero
