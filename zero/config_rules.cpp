@@ -50,6 +50,8 @@ bool has_fp8(const Case& c) { return c.config.fp8; }
 bool is_bf16(const Case& c) { return c.config.precision.dtype == DType::bf16; }
 bool is_f64(const Case& c) { return c.config.precision.dtype == DType::f64; }
 bool has_bf16_moments(const Case& c) { return c.config.optimizer.moments == optim::Moments::bf16; }
+bool is_sgd(const Case& c) { return c.config.optimizer.kind == optim::OptimizerKind::sgd; }
+bool keeps_largest_moment(const Case& c) { return c.config.optimizer.amsgrad; }
 
 // --- conditions on tiers
 const OffloadConfig& states(const Case& c) { return c.config.zero.offload_optimizer; }
@@ -125,6 +127,7 @@ bool is_vertical_model(const Case& c) { return is_vertical(c) && c.facts.has_sta
 bool has_stages(const Case& c) { return *c.facts.has_stages; }
 bool shards_own_optimizer(const Case& c) { return c.facts.optimizer && is_sharded(c); }
 bool allows_untested(const Case& c) { return c.config.zero.allow_untested_optimizer; }
+bool has_own_sums(const Case& c) { return c.facts.has_own_sums.value_or(false); }
 bool offloads_own_optimizer(const Case& c) { return c.facts.optimizer && offloads_states(c); }
 bool forces_own_cpu_optimizer(const Case& c) { return c.config.zero.force_cpu_optimizer; }
 bool offloads_shared_parameters(const Case& c) {
@@ -320,6 +323,20 @@ constexpr std::array kRules{
                .what = "zinc.moments \"bf16\" does not go with a model of f64",
                .why = "it is for master weights of f32",
                .cure = "leave it out"},
+    ConfigRule{.name = "bf16 moments of SGD",
+               .keys = {"zinc.moments", "optimizer.type"},
+               .when = has_bf16_moments,
+               .not_with = is_sgd,
+               .what = "zinc.moments \"bf16\" does not go with optimizer.type \"SGD\"",
+               .why = "it is for the states of Adam, AdamW, Lion and Adagrad",
+               .cure = "leave it out"},
+    ConfigRule{.name = "bf16 moments and amsgrad",
+               .keys = {"zinc.moments", "optimizer.params.amsgrad"},
+               .when = has_bf16_moments,
+               .not_with = keeps_largest_moment,
+               .what = "zinc.moments \"bf16\" does not go with optimizer.params.amsgrad",
+               .why = "an element's random word rounds two states, and AMSGrad has three",
+               .cure = "leave one of them out"},
 
     // --- tiers
     ConfigRule{.name = "offload_optimizer on stage 0",
@@ -384,6 +401,13 @@ constexpr std::array kRules{
                        "{determinism} and gradient accumulation",
                .why = "they keep several partial sums of every gradient between micro-batches",
                .cure = "add \"schedule\": \"vertical\", or leave gradient_offload out"},
+    ConfigRule{.name = "own sums off the device",
+               .keys = {"EngineOptions::gradient_sums", kStates},
+               .when = has_own_sums,
+               .not_with = offloads_states,
+               .what = "EngineOptions::gradient_sums does not go with offload_optimizer",
+               .why = "a client's sums of gradients stay on the device, where no state is then",
+               .cure = "leave one of them out"},
     ConfigRule{.name = "own optimizer untested",
                .keys = {kOwnOptimizer, kStage, "zero_allow_untested_optimizer"},
                .when = shards_own_optimizer,

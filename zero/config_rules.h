@@ -44,6 +44,7 @@ struct ConfigFacts {
   std::optional<bool> recomputes{};        // the recorded model recomputes blocks
   std::optional<bool> is_dynamic{};        // EngineOptions::dynamic_model
   std::optional<std::string> optimizer{};  // the name of a client's own
+  std::optional<bool> has_own_sums{};      // EngineOptions::gradient_sums
   std::optional<std::string>
       shared_parameter{};  // a trained parameter of several ranks of a pipeline
 };

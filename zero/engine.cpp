@@ -63,7 +63,8 @@ ConfigFacts facts_of(nn::Model& model, comm::World& world, const EngineOptions& 
                                   .backend = std::string(world.communicator().backend())},
       .model = std::string(model.model_type()),
       .has_stages = nn::find_interface<nn::Staged>(model) != nullptr,
-      .is_dynamic = options.dynamic_model};
+      .is_dynamic = options.dynamic_model,
+      .has_own_sums = options.gradient_sums != nullptr};
   if (options.optimizer != nullptr) facts.optimizer = std::string(options.optimizer->name());
   return facts;
 }

@@ -67,12 +67,7 @@ std::unique_ptr<HostGradients> make_host_gradients(const EngineConfig& config,
 MakeGroupSums choose_sums(const EngineConfig& config, const StoreInputs& inputs,
                           const std::vector<OwnedRange>& slices, HostGradients* host,
                           SwappedGradients* swapped) {
-  if (inputs.make_sums) {
-    if (host == nullptr && swapped == nullptr) return inputs.make_sums;
-    throw ConfigError(
-        "EngineOptions::gradient_sums keeps its sums on the device, and offload_optimizer asks for "
-        "them in host memory or swap space: leave one of them out");
-  }
+  if (inputs.make_sums) return inputs.make_sums;
   return
       [&, host, swapped](const ShardGroup& group, Reducer& reducer) -> std::unique_ptr<GroupSums> {
         const NumelOfTiers numel = numel_of_tiers(group, slices);

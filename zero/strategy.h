@@ -43,7 +43,7 @@ struct StoreInputs {
   MakeGroupSums make_sums;  // EngineOptions::gradient_sums
 };
 
-// `inputs` must outlive the stores, but for `weights` and `make_sums`. Throws ConfigError.
+// `inputs` must outlive the stores, but for `weights` and `make_sums`.
 Stores make_stores(const EngineConfig& config, const StoreInputs& inputs);
 
 }  // namespace zinc::zero

@@ -331,14 +331,35 @@ TEST(Config, AdamMeansAdamWUnlessItSaysOtherwise) {
   EXPECT_EQ(kind(R"({"type": "Adam", "params": {"adam_w_mode": false}})"),
             optim::OptimizerKind::adam);
   EXPECT_EQ(kind(R"({"type": "SGD"})"), optim::OptimizerKind::sgd);
-  for (const char* name : {"OneBitAdam", "ZeroOneAdam", "onebitlamb", "Lamb", "Muon", "Lion",
-                           "Adagrad", "MuAdam", "MuAdamW", "MuSGD"}) {
+  for (const char* name :
+       {"OneBitAdam", "ZeroOneAdam", "onebitlamb", "Lamb", "Muon", "MuAdam", "MuAdamW", "MuSGD"}) {
     const std::string problem = problems_of(with(str(R"("optimizer": {"type": ")", name, "\"}")));
     EXPECT_NE(problem.find(str("\"", name, "\" is not implemented")), std::string::npos);
     EXPECT_NE(problem.find(std::string_view(name) == "MuSGD" ? "take SGD" : "take AdamW"),
               std::string::npos)
         << problem;
   }
+}
+
+// The defaults of DeepSpeed's Lion and of torch.optim.Adagrad, whatever the order of the keys.
+TEST(Config, LionAndAdagrad_HaveDefaultsOfTheirOwn) {
+  const auto optimizer = [](const std::string& block) {
+    return parse(with(str("\"optimizer\": ", block))).engine.optimizer;
+  };
+  EXPECT_EQ(optimizer(R"({"type": "lion"})").kind, optim::OptimizerKind::lion);
+  EXPECT_EQ(optimizer(R"({"type": "Lion"})").hyper.beta2, 0.99);
+  EXPECT_EQ(optimizer(R"({"params": {"betas": [0.95, 0.98]}, "type": "Lion"})").hyper.beta2, 0.98);
+  const optim::OptimizerConfig adagrad =
+      optimizer(R"({"params": {"lr_decay": 0.5, "lr": 0.3}, "type": "Adagrad"})");
+  EXPECT_EQ(adagrad.kind, optim::OptimizerKind::adagrad);
+  EXPECT_EQ(adagrad.lr_decay, 0.5);
+  EXPECT_EQ(adagrad.hyper.lr, 0.3);
+  EXPECT_EQ(adagrad.hyper.eps, 1e-10);
+  EXPECT_EQ(optimizer(R"({"type": "Adagrad"})").hyper.lr, 1e-2);
+  EXPECT_TRUE(optimizer(R"({"params": {"amsgrad": true}})").amsgrad);
+  const std::string eps =
+      problems_of(with(R"("optimizer": {"type": "Lion", "params": {"eps": 1}})"));
+  EXPECT_NE(eps.find("eps"), std::string::npos) << eps;
 }
 
 TEST(Config, RefusedKeysSayWhyAndLoadAtTheirOffValue) {

@@ -91,6 +91,7 @@ void own_optimizer(Tried& s) {
   s.config.zero.force_cpu_optimizer = false;
   s.facts.optimizer = "mine";
 }
+void bf16_moments(Tried& s) { s.config.optimizer.moments = optim::Moments::bf16; }
 void fp8(Tried& s) {
   s.config.fp8 = true;
   s.config.precision.dtype = DType::bf16;
@@ -132,8 +133,12 @@ std::vector<RuleCase> reduction_cases() {
        [](Tried& s) { s.world().shards = 3; }},
       {"fp8 without bf16", fp8, [](Tried& s) { s.config.precision.dtype = DType::f32; }},
       {"fp8 and determinism", fp8, determinism(D::world)},
-      {"bf16 moments of f64", [](Tried& s) { s.config.optimizer.moments = optim::Moments::bf16; },
+      {"bf16 moments of f64", bf16_moments,
        [](Tried& s) { s.config.precision.dtype = DType::f64; }},
+      {"bf16 moments of SGD", bf16_moments,
+       [](Tried& s) { s.config.optimizer.kind = optim::OptimizerKind::sgd; }},
+      {"bf16 moments and amsgrad", bf16_moments,
+       [](Tried& s) { s.config.optimizer.amsgrad = true; }},
   };
 }
 
@@ -155,6 +160,12 @@ std::vector<RuleCase> tier_cases() {
       {"gradients on NVMe and determinism",
        both(gradients_on_nvme(), determinism(Determinism::world)),
        [](Tried& s) { s.config.batch.accumulation = 2; }},
+      {"own sums off the device",
+       [](Tried& s) {
+         s.config.zero.stage = 1;
+         s.facts.has_own_sums = true;
+       },
+       states_on(OffloadDevice::cpu)},
       {"own optimizer untested", own_optimizer,
        [](Tried& s) { s.config.zero.allow_untested_optimizer = false; }},
       {"own optimizer off the device", own_optimizer,
