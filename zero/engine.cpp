@@ -28,6 +28,7 @@
 #include "zero/group/gradient_policy.h"
 #include "zero/layout/shard_group.h"
 #include "zero/rewrites/step_program.h"
+#include "zero/run/forward_passes.h"
 #include "zero/run/lockstep.h"
 #include "zero/run/recorded_passes.h"
 #include "zero/run/runner.h"
@@ -334,17 +335,23 @@ class Engine::Impl {
         recorded_(make_recorded_passes(config_, options.dynamic_model, world_, *stores_.gradients)),
         step_(step_parts(), {config_.schedule, config_.optimizer, run_length(options)}),
         runner_(runner_parts(options)),
-        passes_({.config = config_,
-                 .model = model,
+        passes_({.model = model,
                  .world = whole_,
                  .cut = cut_.get(),
-                 .program = program_,
-                 .inputs = step_plan_.inputs,
-                 .stores = stores_,
-                 .step = step_,
-                 .runner = runner_,
-                 .recorded = recorded_.get(),
-                 .clock = clock_}),
+                 .weights = *stores_.weights,
+                 .runner = runner_}),
+        steps_({.config = config_,
+                .model = model,
+                .world = whole_,
+                .cut = cut_.get(),
+                .program = program_,
+                .inputs = step_plan_.inputs,
+                .stores = stores_,
+                .step = step_,
+                .runner = runner_,
+                .passes = passes_,
+                .recorded = recorded_.get(),
+                .clock = clock_}),
         values_({.config = config_,
                  .model = model,
                  .world = whole_,
@@ -374,7 +381,7 @@ class Engine::Impl {
 
   void require_between_steps(const char* call) const {
     runner_.require_open();
-    require(passes_.is_between_steps() && !step_.is_updating(), "engine.", call,
+    require(steps_.is_between_steps() && !step_.is_updating(), "engine.", call,
             ": gradients of a step under way belong to the old values; call it between steps");
     rules_.gate().wait_for_all();
   }
@@ -428,7 +435,8 @@ class Engine::Impl {
   std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
   WholeStep step_;
   Runner runner_;
-  StepPasses passes_;
+  ForwardPasses passes_;
+  StepPasses steps_;
   EngineValues values_;
   std::function<void()> after_step_;
 
@@ -493,18 +501,18 @@ Engine::~Engine() = default;
 
 Loss Engine::forward(const nn::Batch& batch) {
   impl_->values_.require_one_state();
-  const BatchLoss loss = impl_->passes_.forward(batch);
+  const BatchLoss loss = impl_->steps_.forward(batch);
   return {.sum = loss.sum, .num_targets = loss.num_targets};
 }
 void Engine::backward(const Loss& loss) {
-  impl_->passes_.backward({.sum = loss.sum, .num_targets = loss.num_targets});
+  impl_->steps_.backward({.sum = loss.sum, .num_targets = loss.num_targets});
 }
 void Engine::run_passes(std::span<const nn::Batch> batches) {
   impl_->values_.require_one_state();
-  impl_->passes_.run(batches);
+  impl_->steps_.run(batches);
 }
 StepResult Engine::step() {
-  StepResult result = impl_->passes_.step();
+  StepResult result = impl_->steps_.step();
   if (result.outcome != StepOutcome::accumulated && impl_->after_step_) impl_->after_step_();
   return result;
 }
@@ -539,7 +547,7 @@ const EngineConfig& Engine::config() const { return impl_->config_; }
 nn::Model& Engine::model() { return impl_->model_; }
 comm::World& Engine::world() { return impl_->whole_; }
 const StepProgram& Engine::step_program() const { return impl_->program_; }
-std::string Engine::moment() const { return impl_->passes_.moment(); }
+std::string Engine::moment() const { return impl_->steps_.moment(); }
 TrainingState Engine::state() const {
   TrainingState state = impl_->step_.state();
   state.optimizer = impl_->optimizer_->name();
@@ -552,7 +560,7 @@ void Engine::set_learning_rate(std::optional<double> value) {
   impl_->step_.learning_rates().set_lr(value);
 }
 EngineUsage Engine::usage() const {
-  EngineUsage usage{.swap = impl_->stores_.swap_traffic() + impl_->passes_.traffic(),
+  EngineUsage usage{.swap = impl_->stores_.swap_traffic() + impl_->steps_.traffic(),
                     .own = impl_->values_.own_bytes(),
                     .values_set = impl_->values_.num_set(),
                     .can_hold_own = impl_->values_.can_hold()};
@@ -599,7 +607,7 @@ void Engine::release_to_model() {
   impl_->runner_.close();
 }
 Tensor Engine::gradient(std::string_view name) {
-  require(impl_->passes_.has_all_gradients(),
+  require(impl_->steps_.has_all_gradients(),
           "engine.gradient: gradients are complete between the last backward() of a step and its "
           "step()");
   return impl_->values_.gradient(name, [&] {
@@ -610,8 +618,8 @@ Tensor Engine::gradient(std::string_view name) {
   });
 }
 
-Engine::NoSync::NoSync(Engine& engine) : engine_(engine) { engine.impl_->passes_.begin_no_sync(); }
-Engine::NoSync::~NoSync() { engine_.impl_->passes_.end_no_sync(); }
+Engine::NoSync::NoSync(Engine& engine) : engine_(engine) { engine.impl_->steps_.begin_no_sync(); }
+Engine::NoSync::~NoSync() { engine_.impl_->steps_.end_no_sync(); }
 
 std::vector<Evaluation> gather(Engine& engine, const Evaluation& part) {
   engine.finish_update();
