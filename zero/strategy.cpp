@@ -105,7 +105,7 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const Stor
       .states = inputs.states,
       .shard_optimizer = zero.stage >= 1,
       .bucket_numel = zero.allgather_bucket_size,
-      .parameters = parameter_shards(config, inputs.program.policy.update != UpdateTime::in_step,
+      .parameters = parameter_shards(config, inputs.program.policy.updates_beside_passes(),
                                      stores.swap_clock.get()),
       .swapped = stores.swapped.get(),
       .overlap = config.overlap_comm(),
@@ -171,7 +171,7 @@ constexpr size_t kGroupsAhead = 2;
 }  // namespace
 
 StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, Device device,
-                         bool dynamic_model) {
+                         bool dynamic_model, bool trains) {
   const ZeroConfig& zero = config.zero;
   StepPolicy policy{
       .shards_parameters = zero.stage == 3,
@@ -186,6 +186,10 @@ StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, 
       // A dynamic model gathers in backward; only this keeps the ranks' collectives in one order.
       .reduces_after_backward = (dynamic_model && zero.stage == 3) || config.cuda_graph,
       .losses_in_backward = config.batches_together() > 1};
+  if (!trains) {
+    policy.update = UpdateTime::never;
+    return policy;
+  }
   // With several parts in a stage (interleave), no first forward pass has all groups.
   if (config.pipeline.interleave == 1 && updates_beside_passes(config, device, dynamic_model)) {
     policy.update = config.pipeline.ranks == 1 && may_update_during_backward(config, groups)
@@ -219,7 +223,7 @@ Stores make_stores(const EngineConfig& config, const StoreInputs& inputs) {
   const size_t me = split.parts() > 1 ? static_cast<size_t>(inputs.communicator.rank()) : 0;
   stores.gradients =
       make_gradients(config, inputs, stores.owned[me], stores.swapped_gradients.get());
-  bug_check(inputs.program.policy.update == UpdateTime::in_step || split.leaves_device(),
+  bug_check(!inputs.program.policy.updates_beside_passes() || split.leaves_device(),
             "an update beside passes has nothing off the device");
   stores.update = make_update(config, inputs, stores);
   return stores;

@@ -27,8 +27,9 @@ namespace zinc::zero {
 
 // The order of a step that the configuration asks for: which rewrites make its program, and how an
 // update runs. No other file decides this.
+// `trains`: false for an engine that only computes.
 StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, Device device,
-                         bool dynamic_model);
+                         bool dynamic_model, bool trains = true);
 
 struct StoreInputs {
   const ShardGroups& groups;
@@ -41,7 +42,8 @@ struct StoreInputs {
   double wire_divisor = 1.0;
 };
 
-// `inputs` must outlive the stores, but for `weights`.
+// `inputs` must outlive the stores, but for `weights`. If the program never updates, there are
+// weights alone.
 Stores make_stores(const EngineConfig& config, const StoreInputs& inputs);
 
 }  // namespace zinc::zero
