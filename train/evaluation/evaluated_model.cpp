@@ -8,7 +8,7 @@
 
 #include "comm/gather_values.h"
 #include "core/error.h"
-#include "generate/text_generator.h"
+#include "generate/texts_of_ranks.h"
 #include "hub/adapter.h"
 #include "hub/tuning.h"
 
@@ -31,7 +31,7 @@ int64_t items_of_rank(const comm::World& world, int64_t count) {
 
 EvaluatedModel::EvaluatedModel(const std::string& folder, const hub::ModelConfig& config,
                                comm::World& world, const EvaluatedModelOptions& options)
-    : world_(world), sharded_(options.sharded), model_(hub::make_model(config)) {
+    : world_(world), model_(hub::make_model(config)) {
   const hub::FolderWeights base(folder, *model_, config);
   if (!options.adapter.empty()) hub::apply_tuning(*model_, hub::tuning_of_adapter(options.adapter));
   const hub::AdaptedWeights weights(*model_, &base, hub::name_map(config), options.adapter);
@@ -68,49 +68,7 @@ std::vector<int32_t> EvaluatedModel::classify(const nn::Batch& batch) {
 std::vector<generate::GeneratedTexts> EvaluatedModel::generate(
     std::vector<std::vector<int32_t>> prompts, const generate::GenerateOptions& options,
     const generate::OnToken& on_token) {
-  if (!sharded_) {
-    if (prompts.empty()) return {};
-    return generate::TextGenerator(
-               *model_, std::move(prompts), options,
-               [&](const std::function<void()>& pass) { engine_->predict(pass); })
-        .write(on_token);
-  }
-  // Ranks make rounds of passes for as long as one of them writes; a rank that has failed, or has
-  // nothing to write, takes part in the passes.
-  bool in_lockstep = false;
-  const auto make = [&](std::vector<std::vector<int32_t>> asked,
-                        const generate::GenerateOptions& how) {
-    return std::make_unique<generate::TextGenerator>(*model_, std::move(asked), how,
-                                                     [&](const std::function<void()>& pass) {
-                                                       if (in_lockstep)
-                                                         comm::any_rank(world_, true);
-                                                       engine_->predict(pass);
-                                                     });
-  };
-  bool writes = !prompts.empty();
-  std::unique_ptr<generate::TextGenerator> generator;
-  std::exception_ptr failure;
-  std::vector<generate::GeneratedTexts> texts;
-  const auto attempt = [&](const auto& work) {
-    try {
-      work();
-    } catch (const CommError&) {
-      throw;
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  };
-  if (writes) attempt([&] { generator = make(std::move(prompts), options); });
-  if (generator == nullptr) {
-    writes = false;
-    generator = make({{0}}, {.max_tokens = 1});
-  }
-  in_lockstep = true;
-  if (writes) attempt([&] { texts = generator->write(on_token); });
-  in_lockstep = false;
-  while (comm::any_rank(world_, false)) generator->pass_along();
-  if (failure != nullptr) std::rethrow_exception(failure);
-  return texts;
+  return generate::write_texts(*engine_, std::move(prompts), options, on_token);
 }
 
 void for_each_of_rank(comm::World& world, int64_t count,

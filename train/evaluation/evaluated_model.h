@@ -44,15 +44,13 @@ class EvaluatedModel {
   // The likeliest class of each row of a batch, by an nn::HasOutputs that has logits [B, classes].
   // NumericsError where logits are no numbers.
   std::vector<int32_t> classify(const nn::Batch& batch);
-  // Texts for this rank's prompts, side by side; no prompt makes none. Collective where weights are
-  // sharded: the ranks' prompts and lengths may differ, the options not. Throws as TextGenerator.
+  // Texts for this rank's prompts: generate::write_texts().
   std::vector<generate::GeneratedTexts> generate(std::vector<std::vector<int32_t>> prompts,
                                                  const generate::GenerateOptions& options,
                                                  const generate::OnToken& on_token = {});
 
  private:
   comm::World& world_;
-  const bool sharded_;
   std::unique_ptr<nn::Model> model_;
   std::unique_ptr<zero::Engine> engine_;
 };
