@@ -13,10 +13,15 @@
 #include <string>
 #include <vector>
 
+#include "autograd/functions/shapes.h"
+#include "autograd/ops/reduce.h"
+#include "autograd/ops/scale.h"
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "generate/generate.h"
 #include "generate/text_generator.h"
+#include "nn/embedding.h"
+#include "nn/linear.h"
 #include "nn/models/gpt2.h"
 #include "nn/models/llama.h"
 #include "nn/models/t5.h"
@@ -72,6 +77,33 @@ class CountedDecoder final : public Model {
   Asked& asked_;
 };
 
+struct Layer : nn::Module {
+  using Module::Module;
+  nn::Linear inner{*this, "inner", {.in = 8, .out = 8}};
+};
+
+// A model that keeps nothing: each token costs a pass over the whole text.
+struct Forgetful final : nn::Model, nn::CausalLm {
+  explicit Forgetful(Asked& of) : asked(of) {}
+  Tensor logits(const Tensor& ids) {
+    Tensor x = autograd::scale(tokens.forward(ids), 50.0);
+    for (Layer& layer : h) x = autograd::scale(layer.inner.forward(x), 50.0);
+    return head.forward(x);
+  }
+  Tensor loss(const nn::Batch& batch) override { return autograd::sum(logits(batch["input_ids"])); }
+  Tensor next_logits(const Tensor& ids) override {
+    ++asked.whole_passes;
+    return autograd::at(logits(ids), {autograd::Slice{}, -1});
+  }
+  int64_t vocab_size() const override { return kVocabulary; }
+  int64_t max_sequence() const override { return 48; }
+
+  Asked& asked;
+  nn::Embedding tokens{*this, "tokens", {.count = kVocabulary, .features = 8}};
+  nn::ModuleList<Layer> h{*this, "h", 3};
+  nn::Linear head{*this, "head", {.in = 8, .out = kVocabulary}};
+};
+
 // Weights ten times those of a fresh model, so that a token depends on those before it.
 std::unique_ptr<nn::Model> make_model(const std::string& kind, Asked& asked) {
   if (kind == "gpt2") {
@@ -96,6 +128,7 @@ std::unique_ptr<nn::Model> make_model(const std::string& kind, Asked& asked) {
     config.initializer_range = 0.2;
     return std::make_unique<CountedDecoder<nn::Llama>>(config, asked);
   }
+  if (kind == "forgetful") return std::make_unique<Forgetful>(asked);
   nn::T5Config config;
   config.vocab_size = kVocabulary;
   config.hidden_size = 24;
@@ -189,6 +222,20 @@ TEST_P(TextsOfTwoRanks, WithShardsOfTheWeights_AreThoseOfOneRank_TokenByToken) {
 
 INSTANTIATE_TEST_SUITE_P(Models, TextsOfTwoRanks, testing::Values("gpt2", "llama", "t5"),
                          [](const auto& info) { return std::string(info.param); });
+
+// Ranks have other numbers of open texts, and each text is a pass.
+TEST(TextsOfRanks, OfAModelThatKeepsNothing_AreThoseOfOneRank) {
+  for (const bool draws : {false, true}) {
+    const std::array<Written, 2> written = sharded("forgetful", draws, true);
+    for (int rank = 0; rank < 2; ++rank) {
+      const Written expected = alone("forgetful", rank, draws);
+      const Written& found = written[static_cast<size_t>(rank)];
+      EXPECT_EQ(found.texts, expected.texts);
+      EXPECT_GE(found.asked.whole_passes, expected.asked.whole_passes);
+      EXPECT_EQ(found.asked.whole_passes, written[0].asked.whole_passes);
+    }
+  }
+}
 
 // As the samples of a training: every rank writes the same text.
 TEST(TextOfAnEngine, WithShardsOfTheWeights_KeepsKeysAndValues) {
