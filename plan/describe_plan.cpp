@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "files/json/writer.h"
+#include "plan/computing_plan.h"
 #include "plan/plan.h"
 #include "train/metrics/progress.h"
 
@@ -131,16 +132,8 @@ std::string describe_pipe(const Plan& plan) {
   return text + "\n";
 }
 
-}  // namespace
-
-std::string describe(const Plan& plan) {
-  const RankPlan& rank = plan.fullest;
-  std::string text = fmt::format(
-      "{} weights, {} ranks, {} tokens per step\n\n{}rank {}{}\n{:<12} {:<14} {:>31} "
-      "{:>31}\n",
-      train::format_count(static_cast<double>(plan.num_parameters)), plan.options.world,
-      plan.tokens_per_step, describe_pipe(plan), rank.rank,
-      plan.options.rank ? "" : ", the fullest", "tier", "label", "at the peak", "own peak");
+std::string describe_memory(const RankPlan& rank) {
+  std::string text;
   for (int t = 0; t < kNumTiers; ++t) {
     const auto tier = static_cast<Tier>(t);
     if (rank.peaks.at(tier).peak == 0) continue;
@@ -157,12 +150,43 @@ std::string describe(const Plan& plan) {
     text += fmt::format("{:<12} {:<14} {:>31} {}\n", name_of(tier), "reserved", "",
                         bytes_text(rank.peaks.reserved[static_cast<size_t>(t)].peak));
   }
-  text += fmt::format("peak: {}\n\nper step and rank\n{:<16} {:>6} {:>31} {:>31}\n",
-                      rank.peak_moment, "collective", "calls", "sent", "received");
-  for (const auto& [name, traffic] : rank.step) {
+  return text;
+}
+
+std::string describe_traffic(const comm::PhantomLedger& ledger) {
+  std::string text =
+      fmt::format("{:<16} {:>6} {:>31} {:>31}\n", "collective", "calls", "sent", "received");
+  for (const auto& [name, traffic] : ledger) {
     text += fmt::format("{:<16} {:>6} {} {}\n", name, traffic.calls, bytes_text(traffic.bytes_sent),
                         bytes_text(traffic.bytes_received));
   }
+  return text;
+}
+
+}  // namespace
+
+std::string describe(const ComputingPlan& plan) {
+  return fmt::format(
+             "{} weights, {} ranks, nothing is trained\n\nrank {}\n{:<12} {:<14} {:>31} "
+             "{:>31}\n",
+             train::format_count(static_cast<double>(plan.num_parameters)), plan.options.world,
+             plan.rank.rank, "tier", "label", "at the peak", "own peak") +
+         describe_memory(plan.rank) +
+         fmt::format("peak: {}\n\nper evaluation and rank\n", plan.rank.peak_moment) +
+         describe_traffic(plan.rank.step);
+}
+
+std::string describe(const Plan& plan) {
+  const RankPlan& rank = plan.fullest;
+  std::string text = fmt::format(
+      "{} weights, {} ranks, {} tokens per step\n\n{}rank {}{}\n{:<12} {:<14} {:>31} "
+      "{:>31}\n",
+      train::format_count(static_cast<double>(plan.num_parameters)), plan.options.world,
+      plan.tokens_per_step, describe_pipe(plan), rank.rank,
+      plan.options.rank ? "" : ", the fullest", "tier", "label", "at the peak", "own peak");
+  text += describe_memory(rank);
+  text += fmt::format("peak: {}\n\nper step and rank\n", rank.peak_moment) +
+          describe_traffic(rank.step);
   if (rank.copies != CopyTraffic{}) {
     text += fmt::format("{:<16} {:>6} {} {}\n", "host memory", "", bytes_text(rank.copies.to_host),
                         bytes_text(rank.copies.to_device));
