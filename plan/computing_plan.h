@@ -36,7 +36,8 @@ struct ComputingPlan {
 ComputingPlan make_computing_plan(const hub::ModelConfigFile& model, const train::Config& config,
                                   const PlanOptions& options, const PlannedTexts& texts = {});
 
-// For people.
+// For people and for programs.
 std::string describe(const ComputingPlan& plan);
+std::string json_of(const ComputingPlan& plan);
 
 }  // namespace zinc::plan

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 
 #include "core/error.h"
 #include "files/json/writer.h"
@@ -132,6 +133,20 @@ std::string describe_pipe(const Plan& plan) {
   return text + "\n";
 }
 
+void write_traffic(files::json::Writer& json, std::string_view name,
+                   const comm::PhantomLedger& ledger) {
+  json.key(name).begin_array();
+  for (const auto& [collective, traffic] : ledger) {
+    json.begin_object();
+    json.member("name", collective);
+    json.member("calls", traffic.calls);
+    json.member("bytes_sent", traffic.bytes_sent);
+    json.member("bytes_received", traffic.bytes_received);
+    json.end_object();
+  }
+  json.end_array();
+}
+
 std::string describe_memory(const RankPlan& rank) {
   std::string text;
   for (int t = 0; t < kNumTiers; ++t) {
@@ -225,6 +240,23 @@ std::string describe_kernels(const Plan& plan) {
   return text;
 }
 
+std::string json_of(const ComputingPlan& plan) {
+  files::json::Writer json(2);
+  json.begin_object();
+  json.member("world", plan.options.world);
+  json.member("seq", plan.options.seq);
+  json.member("threads", plan.options.num_threads);
+  json.member("backend", plan.options.backend);
+  json.member("num_parameters", plan.num_parameters);
+  json.member("rank", plan.rank.rank);
+  json.member("peak_bytes", plan.rank.device_peak());
+  json.member("peak_moment", plan.rank.peak_moment);
+  write_figures(json, plan.rank);
+  write_traffic(json, "collectives_per_evaluation", plan.rank.step);
+  json.end_object();
+  return json.take();
+}
+
 std::string json_of(const Plan& plan) {
   files::json::Writer json(2);
   json.begin_object();
@@ -258,16 +290,7 @@ std::string json_of(const Plan& plan) {
     }
     json.end_array();
   }
-  json.key("collectives_per_step").begin_array();
-  for (const auto& [name, traffic] : plan.fullest.step) {
-    json.begin_object();
-    json.member("name", name);
-    json.member("calls", traffic.calls);
-    json.member("bytes_sent", traffic.bytes_sent);
-    json.member("bytes_received", traffic.bytes_received);
-    json.end_object();
-  }
-  json.end_array();
+  write_traffic(json, "collectives_per_step", plan.fullest.step);
   json.key("kernels_per_step").begin_array();
   for (const KernelFigures& kernel : plan.fullest.kernels) {
     json.begin_object();

@@ -12,6 +12,7 @@
 
 #include "comm/local/local.h"
 #include "data/loader.h"
+#include "files/json/parser.h"
 #include "generate/texts_of_ranks.h"
 #include "hub/model.h"
 #include "zero/engine.h"
@@ -181,6 +182,9 @@ TEST(ComputingPlan, TakesLessThanThatOfATraining_AndSaysSo) {
   EXPECT_THAT(describe(plan), AllOf(HasSubstr("2 ranks, nothing is trained"),
                                     HasSubstr("parameters"), HasSubstr("peak: evaluation"),
                                     Not(HasSubstr("gradients")), Not(HasSubstr("optimizer"))));
+  const files::json::Value json = files::json::parse(json_of(plan), "plan");
+  EXPECT_EQ(json.at("peak_bytes").as_int64(), plan.rank.device_peak());
+  EXPECT_EQ(json.at("collectives_per_evaluation").as_array().size(), plan.rank.step.size());
 }
 
 }  // namespace computing_plan_test
