@@ -6,6 +6,8 @@
 //   2     | whole         | shards         | shards
 //   3     | shards        | shards         | shards
 //
+// An engine that only computes has the model weights alone.
+//
 // With offload_optimizer, the shards of gradients are in host memory, or in swap space with
 // gradient_offload nvme. The shards of master weights and states are in host memory (cpu) or in
 // swap space (nvme). With a ratio below 1 part of all three stays on the device: Note [Split

@@ -39,6 +39,12 @@ void on_ranks(int world, const Body& body) {
   comm::run_local_ranks(world, {.seed = 5, .num_threads = 1}, body);
 }
 
+void set_mesh(comm::World& world, const comm::Mesh& mesh) {
+  comm::RankSettings settings = world.settings();
+  settings.mesh = mesh;
+  world.configure(settings);
+}
+
 template <class Work>
 std::string refusal(const Work& work) {
   try {
@@ -103,9 +109,7 @@ TEST(ComputingEngine, OfADynamicModel_AndInAPipeline_ComputesTheSame) {
   });
   for (const int interleave : {1, 2}) {
     on_ranks(2, [&](comm::World& world) {
-      comm::RankSettings settings = world.settings();
-      settings.mesh.pipe = 2;
-      world.configure(settings);
+      set_mesh(world, {.pipe = 2});
       nn::Llama model(test::tiny_llama_config());
       EngineConfig config = config_of(0);
       config.batch.accumulation = 2;
@@ -114,6 +118,24 @@ TEST(ComputingEngine, OfADynamicModel_AndInAPipeline_ComputesTheSame) {
       EXPECT_TRUE(engine.step_program().program.pipeline.empty());
       EXPECT_EQ(engine.evaluate(make_batch(0)).loss_sum, alone);
     });
+  }
+}
+
+TEST(ComputingEngine, AmongRanksThatShareLayersOrSequences_ComputesWhatATrainingOneDoes) {
+  for (const comm::Mesh& mesh : {comm::Mesh{.tensor = 2}, comm::Mesh{.sequence = 2}}) {
+    for (const int stage : {0, 3}) {
+      on_ranks(4, [&](comm::World& world) {
+        set_mesh(world, mesh);
+        std::vector<double> losses;
+        for (const bool computes : {false, true}) {
+          nn::Llama model(test::tiny_llama_config());
+          Engine engine(model, config_of(stage), world, {.computes_only = computes});
+          losses.push_back(engine.evaluate(make_batch(0, 2, 8)).loss_sum);
+        }
+        EXPECT_GT(losses[0], 0.0);
+        EXPECT_EQ(losses[0], losses[1]);
+      });
+    }
   }
 }
 
@@ -323,6 +345,23 @@ TEST(ComputingEngine, ReadsAndWritesWeights) {
       EXPECT_EQ(model.parameter(name).data().to_vector<float>(), std::vector<float>(24, 0.25f));
     });
   }
+}
+
+TEST(ComputingEngine, AtItsEnd_LeavesTheModelItsWeights) {
+  on_ranks(2, [&](comm::World& world) {
+    nn::Gpt2 model(test::tiny_config());
+    double before = 0.0;
+    {
+      Engine engine(model, config_of(1), world, {.computes_only = true});
+      before = engine.evaluate(make_batch(0)).loss_sum;
+    }
+    EXPECT_TRUE(model.parameter("transformer.wte.weight").requires_grad());
+    // And another engine may train them.
+    Engine engine(model, config_of(1), world);
+    EXPECT_EQ(engine.evaluate(make_batch(0)).loss_sum, before);
+    engine.backward(engine.forward(make_batch(world.rank())));
+    EXPECT_EQ(engine.step().outcome, StepOutcome::applied);
+  });
 }
 
 // The reference model of a preference run beside the model that is trained.
