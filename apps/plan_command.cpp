@@ -20,6 +20,7 @@
 #include "core/exit_codes.h"
 #include "files/atomic_file.h"
 #include "files/json/parser.h"
+#include "plan/computing_plan.h"
 #include "plan/estimator.h"
 #include "plan/plan.h"
 
@@ -44,6 +45,8 @@ struct PlanArguments {
   std::string html;
   bool json = false;
   bool kernels = false;
+  bool computes_only = false;
+  int64_t new_tokens = 0;  // with computes_only
   FitArguments fit;
   // --format deepspeed without a model
   plan::EstimatorInput estimate;
@@ -86,6 +89,20 @@ int print_program(const plan::PlannedProgram& program, const PlanArguments& opti
   return kDone;
 }
 
+// A plan of evaluations, and of texts that follow prompts of --seq tokens.
+int print_computing_plan(const PlanArguments& options, const hub::ModelConfigFile& model,
+                         const train::Config& config) {
+  plan::PlannedTexts texts;
+  if (options.new_tokens > 0) {
+    texts = {.count = config.engine.batch.micro_batch,
+             .prompt_tokens = options.plan.seq,
+             .new_tokens = options.new_tokens};
+  }
+  const plan::ComputingPlan plan = plan::make_computing_plan(model, config, options.plan, texts);
+  fmt::print("{}", options.json ? plan::json_of(plan) + "\n" : plan::describe(plan));
+  return kDone;
+}
+
 int make_plan(PlanArguments options) {
   if (options.format == "deepspeed") return print_estimate(options);
   hub::ModelConfigFile model = model_of(options);
@@ -107,6 +124,15 @@ int make_plan(PlanArguments options) {
         fmt::format("--longest {} is longer than --seq {}: records that are longer "
                     "are cut or left out",
                     options.plan.longest, options.plan.seq));
+  }
+  if (options.new_tokens > 0 && !options.computes_only) {
+    throw ConfigError("--new-tokens are of a model that writes: give --computes-only too");
+  }
+  if (options.computes_only && (options.fit.fit || options.plan.program || options.kernels ||
+                                !options.diff.empty() || !options.html.empty())) {
+    throw ConfigError(
+        "--computes-only plans bytes and no step: leave --fit, --kernels, --program, --diff and "
+        "--html out");
   }
   if (options.plan.longest > 0 && options.pack) {
     throw ConfigError("--pack fills rows of --seq tokens; --longest is of records that are padded");
@@ -144,6 +170,7 @@ int make_plan(PlanArguments options) {
   const train::Config config =
       filled(model, train::load_config(options.config, options.plan.world, options.flags),
              options.plan, device_memory, is_table);
+  if (options.computes_only) return print_computing_plan(options, model, config);
   const plan::Plan plan = plan::make_plan(model, config, options.plan);
   if (options.plan.program) return print_program(*plan.program, options);
   if (options.json) {
@@ -213,6 +240,13 @@ void add_plan_command(CLI::App& app, Action& action) {
   verb->add_option("--longest", options->plan.longest,
                    "Of a run on padded records: tokens of the longest one, which zinc train and "
                    "zinc data say (default: --seq)")
+      ->check(CLI::PositiveNumber);
+  verb->add_flag("--computes-only", options->computes_only,
+                 "Of a model that is asked and not trained, as zinc evaluate and zinc generate do");
+  verb->add_option(
+          "--new-tokens", options->new_tokens,
+          "With --computes-only: it also writes --batch texts side by side, so many tokens "
+          "behind prompts of --seq")
       ->check(CLI::PositiveNumber);
   verb->add_flag("--json", options->json, "Figures for programs");
   verb->add_flag("--kernels", options->kernels,

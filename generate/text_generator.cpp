@@ -19,18 +19,29 @@ int64_t longest_of(const std::vector<std::vector<int32_t>>& prompts) {
 }
 
 // Makes a pass for each text, over the whole text.
-NextLogits whole_passes(nn::CausalLm& model) {
-  return [&model](std::span<const OpenText> texts) {
+NextLogits whole_passes(nn::CausalLm& model, const TextGenerator::RunPass& run) {
+  return [&model, &run](std::span<const OpenText> texts) {
     std::vector<float> values;
     int64_t vocabulary = 0;
     for (const OpenText& text : texts) {
-      const Tensor row =
-          model.next_logits(Tensor::from<int32_t>(text.tokens, {1, std::ssize(text.tokens)}));
+      Tensor row;
+      run([&] {
+        row = model.next_logits(Tensor::from<int32_t>(text.tokens, {1, std::ssize(text.tokens)}));
+      });
       const std::vector<float> logits = row.to_vector<float>();
       vocabulary = row.dim(1);
       values.insert(values.end(), logits.begin(), logits.end());
     }
     return Tensor::from<float>(values, {std::ssize(texts), vocabulary});
+  };
+}
+
+// Makes a pass over the new tokens of all texts.
+NextLogits cached_passes(CachedLogits& cached, const TextGenerator::RunPass& run) {
+  return [&cached, &run](std::span<const OpenText> texts) {
+    Tensor logits;
+    run([&] { logits = cached(texts); });
+    return logits;
   };
 }
 
@@ -99,13 +110,13 @@ void TextGenerator::choose_source() {
   if (options_.context == 0) options_.context = positions > 0 ? positions : whole;
   auto* cached = nn::find_interface<nn::CachedCausalLm>(model_);
   if (cached == nullptr) {
-    source_ = whole_passes(model);
+    source_ = whole_passes(model, run_);
     return;
   }
   const int64_t columns = std::min(whole, options_.context);
   require_memory(cached->cached_elements_per_token(), columns, 0);
   cached_ = std::make_unique<CachedLogits>(model_, columns);
-  source_ = std::ref(*cached_);
+  source_ = cached_passes(*cached_, run_);
 }
 
 // Called before anything is computed. Counts in f64: the product of absurd counts has no room in 64
@@ -138,14 +149,13 @@ void TextGenerator::read_prompts(nn::EncoderDecoderLm& model) {
   require_memory(model.cached_elements_per_token(), options_.context, longest_of(prompts_));
   const nn::Batch batch = batch_of_texts(prompts_);
   run_([&] { cached_ = std::make_unique<CachedLogits>(model, batch, options_.context); });
-  source_ = std::ref(*cached_);
+  source_ = cached_passes(*cached_, run_);
   const auto start = static_cast<int32_t>(model.decoder_start_token());
   prompts_.assign(prompts_.size(), {start});
 }
 
 Tensor TextGenerator::next_logits(std::span<const OpenText> texts) {
-  Tensor logits;
-  run_([&] { logits = source_(texts); });
+  Tensor logits = source_(texts);
   require_numbers(logits);
   return logits;
 }
@@ -157,7 +167,7 @@ std::vector<GeneratedTexts> TextGenerator::write(const OnToken& on_token) {
 
 void TextGenerator::pass_along() {
   const OpenText text{.tokens = std::span(prompts_.front()).first(1), .parent = 0};
-  run_([&] { source_({&text, 1}); });
+  source_({&text, 1});
 }
 
 }  // namespace zinc::generate

@@ -23,7 +23,7 @@ class TextGenerator {
   // - nn::CachedCausalLm: a pass over the new tokens; keys and values are kept.
   // - nn::EncoderDecoderLm: likewise; the encoder reads the prompts in the constructor, in one
   //   pass.
-  // - any other nn::CausalLm: a pass over the whole text.
+  // - any other nn::CausalLm: a pass over the whole text, one text after the other.
   //
   // Each prompt has one or more tokens. `run` may be empty: passes then run under NoGrad. `model`
   // must outlive this. Throws InvalidArgument for any other model and for an empty prompt. Throws
@@ -50,7 +50,7 @@ class TextGenerator {
   std::vector<std::vector<int32_t>> prompts_;  // encoder-decoder: prompts of the decoder
   GenerateOptions options_;
   RunPass run_;
-  NextLogits source_;  // within run_
+  NextLogits source_;  // by passes of run_
   std::unique_ptr<CachedLogits> cached_;
 };
 

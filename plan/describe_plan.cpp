@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 
 #include "core/error.h"
 #include "files/json/writer.h"
+#include "plan/computing_plan.h"
 #include "plan/plan.h"
 #include "train/metrics/progress.h"
 
@@ -131,16 +133,22 @@ std::string describe_pipe(const Plan& plan) {
   return text + "\n";
 }
 
-}  // namespace
+void write_traffic(files::json::Writer& json, std::string_view name,
+                   const comm::PhantomLedger& ledger) {
+  json.key(name).begin_array();
+  for (const auto& [collective, traffic] : ledger) {
+    json.begin_object();
+    json.member("name", collective);
+    json.member("calls", traffic.calls);
+    json.member("bytes_sent", traffic.bytes_sent);
+    json.member("bytes_received", traffic.bytes_received);
+    json.end_object();
+  }
+  json.end_array();
+}
 
-std::string describe(const Plan& plan) {
-  const RankPlan& rank = plan.fullest;
-  std::string text = fmt::format(
-      "{} weights, {} ranks, {} tokens per step\n\n{}rank {}{}\n{:<12} {:<14} {:>31} "
-      "{:>31}\n",
-      train::format_count(static_cast<double>(plan.num_parameters)), plan.options.world,
-      plan.tokens_per_step, describe_pipe(plan), rank.rank,
-      plan.options.rank ? "" : ", the fullest", "tier", "label", "at the peak", "own peak");
+std::string describe_memory(const RankPlan& rank) {
+  std::string text;
   for (int t = 0; t < kNumTiers; ++t) {
     const auto tier = static_cast<Tier>(t);
     if (rank.peaks.at(tier).peak == 0) continue;
@@ -157,12 +165,43 @@ std::string describe(const Plan& plan) {
     text += fmt::format("{:<12} {:<14} {:>31} {}\n", name_of(tier), "reserved", "",
                         bytes_text(rank.peaks.reserved[static_cast<size_t>(t)].peak));
   }
-  text += fmt::format("peak: {}\n\nper step and rank\n{:<16} {:>6} {:>31} {:>31}\n",
-                      rank.peak_moment, "collective", "calls", "sent", "received");
-  for (const auto& [name, traffic] : rank.step) {
+  return text;
+}
+
+std::string describe_traffic(const comm::PhantomLedger& ledger) {
+  std::string text =
+      fmt::format("{:<16} {:>6} {:>31} {:>31}\n", "collective", "calls", "sent", "received");
+  for (const auto& [name, traffic] : ledger) {
     text += fmt::format("{:<16} {:>6} {} {}\n", name, traffic.calls, bytes_text(traffic.bytes_sent),
                         bytes_text(traffic.bytes_received));
   }
+  return text;
+}
+
+}  // namespace
+
+std::string describe(const ComputingPlan& plan) {
+  return fmt::format(
+             "{} weights, {} ranks, nothing is trained\n\nrank {}\n{:<12} {:<14} {:>31} "
+             "{:>31}\n",
+             train::format_count(static_cast<double>(plan.num_parameters)), plan.options.world,
+             plan.rank.rank, "tier", "label", "at the peak", "own peak") +
+         describe_memory(plan.rank) +
+         fmt::format("peak: {}\n\nper evaluation and rank\n", plan.rank.peak_moment) +
+         describe_traffic(plan.rank.step);
+}
+
+std::string describe(const Plan& plan) {
+  const RankPlan& rank = plan.fullest;
+  std::string text = fmt::format(
+      "{} weights, {} ranks, {} tokens per step\n\n{}rank {}{}\n{:<12} {:<14} {:>31} "
+      "{:>31}\n",
+      train::format_count(static_cast<double>(plan.num_parameters)), plan.options.world,
+      plan.tokens_per_step, describe_pipe(plan), rank.rank,
+      plan.options.rank ? "" : ", the fullest", "tier", "label", "at the peak", "own peak");
+  text += describe_memory(rank);
+  text += fmt::format("peak: {}\n\nper step and rank\n", rank.peak_moment) +
+          describe_traffic(rank.step);
   if (rank.copies != CopyTraffic{}) {
     text += fmt::format("{:<16} {:>6} {} {}\n", "host memory", "", bytes_text(rank.copies.to_host),
                         bytes_text(rank.copies.to_device));
@@ -201,6 +240,23 @@ std::string describe_kernels(const Plan& plan) {
   return text;
 }
 
+std::string json_of(const ComputingPlan& plan) {
+  files::json::Writer json(2);
+  json.begin_object();
+  json.member("world", plan.options.world);
+  json.member("seq", plan.options.seq);
+  json.member("threads", plan.options.num_threads);
+  json.member("backend", plan.options.backend);
+  json.member("num_parameters", plan.num_parameters);
+  json.member("rank", plan.rank.rank);
+  json.member("peak_bytes", plan.rank.device_peak());
+  json.member("peak_moment", plan.rank.peak_moment);
+  write_figures(json, plan.rank);
+  write_traffic(json, "collectives_per_evaluation", plan.rank.step);
+  json.end_object();
+  return json.take();
+}
+
 std::string json_of(const Plan& plan) {
   files::json::Writer json(2);
   json.begin_object();
@@ -234,16 +290,7 @@ std::string json_of(const Plan& plan) {
     }
     json.end_array();
   }
-  json.key("collectives_per_step").begin_array();
-  for (const auto& [name, traffic] : plan.fullest.step) {
-    json.begin_object();
-    json.member("name", name);
-    json.member("calls", traffic.calls);
-    json.member("bytes_sent", traffic.bytes_sent);
-    json.member("bytes_received", traffic.bytes_received);
-    json.end_object();
-  }
-  json.end_array();
+  write_traffic(json, "collectives_per_step", plan.fullest.step);
   json.key("kernels_per_step").begin_array();
   for (const KernelFigures& kernel : plan.fullest.kernels) {
     json.begin_object();

@@ -17,6 +17,7 @@
 #include "hub/adapter.h"
 #include "hub/family.h"
 #include "hub/model.h"
+#include "plan/phantom_run.h"
 #include "train/checkpoint/save_checkpoint.h"
 #include "train/trainer.h"
 #include "train/weights/save_model.h"
@@ -30,48 +31,6 @@ int64_t steps_of(const train::Config& config) { return config.engine.cuda_graph 
 
 constexpr std::string_view kStepMark = "step";
 constexpr std::string_view kPassMark = "pass";
-
-data::LabelsOf labels_of(const hub::ModelConfig& model) {
-  switch (objective(model).kind) {
-    case hub::Objective::class_of_text:
-      return data::LabelsOf::row;
-    case hub::Objective::answer:
-      return data::LabelsOf::text;
-    default:
-      return data::LabelsOf::tokens;
-  }
-}
-
-// Samples of one length, of zeros, as many as the world asks for.
-class PhantomData final : public data::Dataset {
- public:
-  PhantomData(int64_t num_samples, int64_t seq, data::BatchFields fields,
-              std::function<void()> on_read)
-      : num_samples_(num_samples),
-        seq_(seq),
-        fields_(std::move(fields)),
-        on_read_(std::move(on_read)) {
-    if (fields_.labels == data::LabelsOf::masked)
-      fields_.labels = data::LabelsOf::tokens;  // has the same shape
-  }
-  int64_t num_samples() const override { return num_samples_; }
-  data::BatchFields fields() const override { return fields_; }
-  void read(int64_t, data::Sample& sample) const override {
-    on_read_();
-    const auto length = static_cast<size_t>(seq_);
-    sample.tokens.assign(length, 0);
-    sample.labels.assign(fields_.labels == data::LabelsOf::row ? 1 : length, 0);
-    if (fields_.document_starts) sample.document_starts.assign(length, 0);
-    sample.more.assign(fields_.more.size(), std::vector<int32_t>(length, 0));
-  }
-  std::string describe() const override { return "no data"; }
-
- private:
-  int64_t num_samples_;
-  int64_t seq_;
-  data::BatchFields fields_;
-  std::function<void()> on_read_;
-};
 
 int64_t bytes_sent(const comm::PhantomLedger& ledger) {
   int64_t bytes = 0;
@@ -168,45 +127,6 @@ class Watch final : public train::TrainerObserver {
   std::vector<MicroBatchStart> starts_;
   std::atomic<bool> ends_ = false;
 };
-
-comm::World phantom_world(const PlanOptions& options, const train::Config& config,
-                          std::shared_ptr<comm::PhantomLedger> ledger, Watch& watch, WorkLog& log) {
-  Device device = options.device;
-  device.meta = true;
-  ContextOptions context{.device = device,
-                         .seed = config.seed,
-                         .num_threads = options.num_threads,
-                         .execution = ContextOptions::Execution::inline_all,
-                         .work_log = &log};
-  context.memory.limits[static_cast<size_t>(Tier::device)] = config.device_memory_limit;
-  context.memory.on_peak = [&watch](Tier tier, const MemoryReport& report) {
-    watch.on_peak(tier, report);
-  };
-  // nccl serves the GPU itself, the others are staged where there is one.
-  const bool is_nccl = options.backend == "nccl";
-  auto communicator =
-      comm::make_phantom({.rank = options.rank.value_or(0),
-                          .size = options.world,
-                          .imitates = options.backend,
-                          .device = is_nccl ? device : Device{.meta = true},
-                          .wishes =
-                              [mesh = config.mesh](int split, int rank) {
-                                const auto [color, key] = comm::group_along(
-                                    mesh, mesh.axes().at(static_cast<size_t>(split)), rank);
-                                return comm::PhantomOptions::Wish{color, key};
-                              },
-                          .ranks_per_host = options.ranks_per_host,
-                          .ledger = std::move(ledger)});
-  comm::World world({.rank = options.rank.value_or(0),
-                     .size = options.world,
-                     .local_rank = 0,
-                     .local_size = 1,
-                     .source = "phantom"},
-                    std::move(communicator), std::make_unique<Context>(std::move(context)), nullptr,
-                    is_nccl ? comm::DeviceCollectives::given : comm::DeviceCollectives::staged);
-  world.configure({.mesh = config.mesh});
-  return world;
-}
 
 // Counts the FLOP and the copies of the second of the log's two steps.
 void count_step(const WorkLog& log, int64_t* flops, CopyTraffic& copies) {
@@ -394,10 +314,9 @@ Plan plan_in(comm::World& world, nn::Model& model, const hub::ModelConfigFile& m
   const int64_t micro_batch = config.engine.batch.micro_batch;
   const int64_t length = options.longest > 0 ? options.longest : options.seq;
   const int64_t pad_multiple = options.longest > 0 ? config.pad_multiple() : 0;
-  const PhantomData data(
-      micro_batch * world.data().size(), length,
-      options.fields.value_or(data::BatchFields{.labels = labels_of(model_config.config)}),
-      [&] { watch.on_sample(micro_batch); });
+  const PhantomData data(micro_batch * world.data().size(), length,
+                         batch_fields(options, model_config.config),
+                         [&] { watch.on_sample(micro_batch); });
   data::Loader loader(data, {.micro_batch = micro_batch,
                              .seq_len = options.seq,
                              .pad_multiple = pad_multiple,
@@ -448,7 +367,9 @@ Plan plan_as_configured(const hub::ModelConfigFile& model_config, const train::C
   const auto ledger = std::make_shared<comm::PhantomLedger>();
   WorkLog log;
   Watch watch(*ledger, log, options);
-  comm::World world = phantom_world(options, config, ledger, watch, log);
+  comm::World world = phantom_world(
+      options, config, ledger, log,
+      [&watch](Tier tier, const MemoryReport& report) { watch.on_peak(tier, report); });
   const std::unique_ptr<nn::Model> model = hub::make_model(model_config);
   try {
     return plan_in(world, *model, model_config, config, options, watch, log);

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,6 +32,7 @@
 #include "zero/group/gradient_policy.h"
 #include "zero/layout/shard_group.h"
 #include "zero/rewrites/step_program.h"
+#include "zero/run/forward_passes.h"
 #include "zero/run/lockstep.h"
 #include "zero/run/recorded_passes.h"
 #include "zero/run/runner.h"
@@ -52,6 +57,25 @@ double Evaluation::mean() const {
 
 namespace {
 
+// The configuration without its settings of steps: EngineOptions::computes_only.
+EngineConfig for_computing(EngineConfig config) {
+  const EngineConfig plain;
+  config.batch.accumulation = plain.batch.accumulation;
+  config.gradient = plain.gradient;
+  config.optimizer = plain.optimizer;
+  config.schedule = plain.schedule;
+  config.zero.offload_optimizer = plain.zero.offload_optimizer;
+  config.zero.resident_memory = plain.zero.resident_memory;
+  config.recompute = plain.recompute;
+  config.pass_order = plain.pass_order;
+  config.offload_step = plain.offload_step;
+  config.gradient_offload = plain.gradient_offload;
+  config.wall_clock_breakdown = plain.wall_clock_breakdown;
+  config.cuda_graph = plain.cuda_graph;
+  config.overlap_update = plain.overlap_update;
+  return config;
+}
+
 // What is known of the world, the model and the options before a step is recorded.
 ConfigFacts facts_of(nn::Model& model, comm::World& world, const EngineOptions& options) {
   ConfigFacts facts{
@@ -75,15 +99,34 @@ EngineConfig validated(EngineConfig config, nn::Model& model, comm::World& world
                        const EngineOptions& options) {
   config.pipeline.ranks = world.mesh().pipe;
   validate(config, facts_of(model, world, options));
+  if (options.computes_only) config = for_computing(std::move(config));
   if (config.batch.sequence == 0) {
     config.batch.sequence = std::max<int64_t>(1, model.max_sequence());
   }
   return config;
 }
 
+// The rule of an engine that only computes: it keeps no states, and nothing calls it.
+class NoOptimizer final : public optim::Optimizer {
+ public:
+  std::string_view name() const override { return "none"; }
+  int num_states() const override { return 0; }
+  std::string_view state_name(int) const override { return ""; }
+  void update(const optim::Update&, const optim::HyperParameters&, StreamRef) const override {
+    bug_check(false, "an update in an engine that only computes");
+  }
+};
+
 // Takes the client's own optimizer out of the options, or makes the configured one.
 std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
                                                    EngineOptions& options, uint64_t seed) {
+  if (options.computes_only) {
+    require(options.optimizer == nullptr && options.parameter_groups.empty() &&
+                options.gradient_sums == nullptr,
+            "EngineOptions::computes_only: such an engine updates nothing; leave optimizer, "
+            "parameter_groups and gradient_sums out");
+    return std::make_unique<NoOptimizer>();
+  }
   if (options.optimizer != nullptr) return std::move(options.optimizer);
   return optim::make_optimizer(config.optimizer, seed);
 }
@@ -138,13 +181,12 @@ std::unique_ptr<parallel::PipelineCut> prepare_model(nn::Model& model, const Eng
 
 // The groups of the parameters that this rank has.
 ShardGroups groups_of(nn::Model& model, const EngineConfig& config, int world,
-                      const parallel::PipelineCut* cut) {
-  if (cut == nullptr) {
-    return make_shard_groups(model, world, config.zero.param_persistence_threshold);
+                      const parallel::PipelineCut* cut, bool trains) {
+  std::function<GroupPart(const autograd::Parameter&)> part_of;
+  if (cut != nullptr) {
+    part_of = [cut](const autograd::Parameter& parameter) { return cut->part_of(parameter); };
   }
-  return make_shard_groups(
-      model, world, config.zero.param_persistence_threshold,
-      [cut](const autograd::Parameter& parameter) { return cut->part_of(parameter); });
+  return make_shard_groups(model, world, config.zero.param_persistence_threshold, part_of, trains);
 }
 
 // What is known of a step before the first one.
@@ -163,9 +205,9 @@ PlannedStep plan_step(nn::Model& model, const ShardGroups& groups, const EngineC
                           : 1);
   const nn::LargestBatchScope largest(example.is_largest);
   const autograd::RecomputeInputScope counts(config.recompute.moves_inputs() ? &inputs : nullptr);
-  StepPolicy policy =
-      choose_policy(config, groups, world.context().device(), options.dynamic_model);
-  if (cut != nullptr) {
+  StepPolicy policy = choose_policy(config, groups, world.context().device(), options.dynamic_model,
+                                    !options.computes_only);
+  if (cut != nullptr && policy.trains()) {
     policy.pipeline = {.rank = cut->rank(),
                        .size = cut->size(),
                        .micro_batches = config.batch.accumulation,
@@ -265,27 +307,20 @@ class Engine::Impl {
         kernels_(context_, config_.wgmma),
         example_(example_of(model, config_, config.batch.sequence > 0, options)),
         cut_(prepare_model(model, config_, world, example_.batch)),
-        groups_(groups_of(model, config_, world_.size(), cut_.get())),
+        groups_(groups_of(model, config_, world_.size(), cut_.get(), !options.computes_only)),
         step_plan_(plan_step(model, groups_, config_, example_, whole_, options, cut_.get())),
         rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper,
                optimizer_->state_dtype() != DType::f32),
         agreed_(agrees(world_, program_.hash, rules_.hash())),
         stores_(make_stores(config_, store_inputs(options))),
         lockstep_(make_lockstep(program_.policy.shards_parameters, groups_, world_)),
-        recorded_(make_recorded_passes(config_, world_, *stores_.gradients)),
-        step_(step_parts(), {config_.schedule, config_.optimizer, run_length(options)}),
+        training_(make_training(options)),
         runner_(runner_parts(options)),
-        passes_({.config = config_,
-                 .model = model,
+        passes_({.model = model,
                  .world = whole_,
                  .cut = cut_.get(),
-                 .program = program_,
-                 .inputs = step_plan_.inputs,
-                 .stores = stores_,
-                 .step = step_,
-                 .runner = runner_,
-                 .recorded = recorded_.get(),
-                 .clock = clock_}),
+                 .weights = *stores_.gathered,
+                 .runner = runner_}),
         values_({.config = config_,
                  .model = model,
                  .world = whole_,
@@ -294,28 +329,42 @@ class Engine::Impl {
                  .optimizer = *optimizer_,
                  .stores = stores_,
                  .gate = rules_.gate(),
-                 .step = step_}),
-        after_step_(std::move(options.after_step)) {
+                 .step = training_ != nullptr ? &training_->step : nullptr}) {
     first_values_.drop_held();
-    world_.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
-                                                       ReduceAlgorithm::native
-                                                   ? comm::ReduceAlgorithm::native
-                                                   : comm::ReduceAlgorithm::ordered);
+    if (training_ != nullptr) begin_training();
     serve(model, groups_, runner_);
   }
 
   ~Impl() { values_.leave(); }
 
+  // What an engine that trains has beside its weights.
+  struct Training {
+    std::unique_ptr<RecordedPasses> recorded;  // null without "cuda_graph"
+    WholeStep step;
+    std::function<void()> after_step;
+    std::optional<StepPasses> passes{};  // once there is a runner
+  };
+
+  // Throws InvalidArgument in an engine that only computes.
+  Training& training(std::string_view call) const {
+    require(training_ != nullptr, "engine.", call,
+            ": this engine only computes, without gradients, optimizer states and update; make one "
+            "without EngineOptions::computes_only");
+    return *training_;
+  }
+  bool is_updating() const { return training_ != nullptr && training_->step.is_updating(); }
+
   // See Note [Updates during backward].
   void require_no_update() const {
-    require(!step_.is_updating(),
+    require(!is_updating(),
             "engine: weights are under update since run_passes(); call step() first, or forward() "
             "and backward() instead");
   }
 
   void require_between_steps(const char* call) const {
     runner_.require_open();
-    require(passes_.is_between_steps() && !step_.is_updating(), "engine.", call,
+    require(training_ == nullptr || (training_->passes->is_between_steps() && !is_updating()),
+            "engine.", call,
             ": gradients of a step under way belong to the old values; call it between steps");
     rules_.gate().wait_for_all();
   }
@@ -323,14 +372,14 @@ class Engine::Impl {
   // Values are about to be read that no update works on.
   void begin_reading() {
     require_no_update();
-    stores_.update->finish();
+    stores_.finish_update();
     passes_.enter(Activity::reading_weights);
   }
 
   // Values are about to be written.
   void begin_writing(const char* call, Activity activity) {
     require_between_steps(call);
-    stores_.update->finish();
+    stores_.finish_update();
     passes_.enter(activity);
   }
 
@@ -366,12 +415,10 @@ class Engine::Impl {
   bool agreed_;
   Stores stores_;
   std::unique_ptr<Lockstep> lockstep_;        // null: nothing is sharded
-  std::unique_ptr<RecordedPasses> recorded_;  // null without "cuda_graph"
-  WholeStep step_;
+  const std::unique_ptr<Training> training_;  // null: the engine only computes
   Runner runner_;
-  StepPasses passes_;
+  ForwardPasses passes_;
   EngineValues values_;
-  std::function<void()> after_step_;
 
  private:
   NormPeers norm_peers() {
@@ -397,7 +444,36 @@ class Engine::Impl {
             .make_sums = std::move(options.gradient_sums)};
   }
 
-  WholeStep::Parts step_parts() {
+  std::unique_ptr<Training> make_training(EngineOptions& options) {
+    if (!program_.policy.trains()) return nullptr;
+    auto recorded = make_recorded_passes(config_, world_, *stores_.gradients);
+    const WholeStep::Parts parts = step_parts(recorded.get());
+    return std::unique_ptr<Training>(
+        new Training{.recorded = std::move(recorded),
+                     .step = {parts, {config_.schedule, config_.optimizer, run_length(options)}},
+                     .after_step = std::move(options.after_step)});
+  }
+
+  void begin_training() {
+    training_->passes.emplace(StepPasses::Parts{.config = config_,
+                                                .model = model_,
+                                                .world = whole_,
+                                                .cut = cut_.get(),
+                                                .program = program_,
+                                                .inputs = step_plan_.inputs,
+                                                .stores = stores_,
+                                                .step = training_->step,
+                                                .runner = runner_,
+                                                .passes = passes_,
+                                                .recorded = training_->recorded.get(),
+                                                .clock = clock_});
+    world_.communicator().set_reduce_algorithm(config_.gradient.reduce_algorithm ==
+                                                       ReduceAlgorithm::native
+                                                   ? comm::ReduceAlgorithm::native
+                                                   : comm::ReduceAlgorithm::ordered);
+  }
+
+  WholeStep::Parts step_parts(RecordedPasses* recorded) {
     return {.config = config_,
             .world = world_,
             .sequence = whole_.mesh().sequence,
@@ -409,20 +485,24 @@ class Engine::Impl {
             .rules = rules_,
             .optimizer = *optimizer_,
             .has_own_optimizer = is_clients_,
-            .recorded = recorded_ != nullptr && optimizer_->num_scalars() > 0 ? &recorded_->step()
-                                                                              : nullptr};
+            .recorded =
+                recorded != nullptr && optimizer_->num_scalars() > 0 ? &recorded->step() : nullptr};
   }
 
   Runner::Parts runner_parts(EngineOptions& options) {
+    std::optional<Runner::Training> training;
+    if (training_ != nullptr) {
+      training.emplace(Runner::Training{.reduce_order = program_.record.reduce_order,
+                                        .gradients = *stores_.gradients,
+                                        .step = training_->step,
+                                        .update = *stores_.update});
+    }
     return {.groups = groups_,
             .program = program_.program,
             .policy = program_.policy,
-            .reduce_order = program_.record.reduce_order,
             .is_dynamic = options.dynamic_model,
             .weights = *stores_.gathered,
-            .gradients = *stores_.gradients,
-            .step = step_,
-            .update = *stores_.update,
+            .training = training,
             .lockstep = lockstep_.get(),
             .on_place = std::move(options.on_place)};
   }
@@ -434,20 +514,23 @@ Engine::Engine(nn::Model& model, const EngineConfig& config, comm::World& world,
 Engine::~Engine() = default;
 
 Loss Engine::forward(const nn::Batch& batch) {
+  StepPasses& passes = *impl_->training("forward").passes;
   impl_->values_.require_one_state();
-  const BatchLoss loss = impl_->passes_.forward(batch);
+  const BatchLoss loss = passes.forward(batch);
   return {.sum = loss.sum, .num_targets = loss.num_targets};
 }
 void Engine::backward(const Loss& loss) {
-  impl_->passes_.backward({.sum = loss.sum, .num_targets = loss.num_targets});
+  impl_->training("backward").passes->backward({.sum = loss.sum, .num_targets = loss.num_targets});
 }
 void Engine::run_passes(std::span<const nn::Batch> batches) {
+  StepPasses& passes = *impl_->training("run_passes").passes;
   impl_->values_.require_one_state();
-  impl_->passes_.run(batches);
+  passes.run(batches);
 }
 StepResult Engine::step() {
-  StepResult result = impl_->passes_.step();
-  if (result.outcome != StepOutcome::accumulated && impl_->after_step_) impl_->after_step_();
+  Impl::Training& training = impl_->training("step");
+  StepResult result = training.passes->step();
+  if (result.outcome != StepOutcome::accumulated && training.after_step) training.after_step();
   return result;
 }
 
@@ -481,38 +564,47 @@ const EngineConfig& Engine::config() const { return impl_->config_; }
 nn::Model& Engine::model() { return impl_->model_; }
 comm::World& Engine::world() { return impl_->whole_; }
 const StepProgram& Engine::step_program() const { return impl_->program_; }
-std::string Engine::moment() const { return impl_->passes_.moment(); }
+std::string Engine::moment() const {
+  return impl_->training_ != nullptr ? impl_->training_->passes->moment() : impl_->passes_.moment();
+}
 TrainingState Engine::state() const {
-  TrainingState state = impl_->step_.state();
+  TrainingState state = impl_->training("state").step.state();
   state.optimizer = impl_->optimizer_->name();
   for (const std::string_view kind : impl_->values_.kinds()) state.kinds.emplace_back(kind);
   return state;
 }
-double Engine::learning_rate() const { return impl_->step_.learning_rates().lr(); }
+double Engine::learning_rate() const {
+  return impl_->training("learning_rate").step.learning_rates().lr();
+}
 void Engine::set_learning_rate(std::optional<double> value) {
+  Impl::Training& training = impl_->training("set_learning_rate");
   impl_->require_no_update();
-  impl_->step_.learning_rates().set_lr(value);
+  training.step.learning_rates().set_lr(value);
 }
 EngineUsage Engine::usage() const {
-  EngineUsage usage{.swap = impl_->stores_.swap_traffic() + impl_->passes_.traffic(),
+  EngineUsage usage{.swap = impl_->stores_.swap_traffic(),
                     .own = impl_->values_.own_bytes(),
                     .values_set = impl_->values_.num_set(),
                     .can_hold_own = impl_->values_.can_hold()};
-  if (impl_->recorded_ != nullptr) {
-    const RecordedStep& step = impl_->recorded_->step();
-    usage.graphs = {.recorded = impl_->recorded_->num_recorded(),
-                    .launched = impl_->recorded_->num_launched(),
+  const Impl::Training* const training = impl_->training_.get();
+  if (training == nullptr) return usage;
+  usage.swap = usage.swap + training->passes->traffic();
+  if (const RecordedPasses* recorded = training->recorded.get(); recorded != nullptr) {
+    const RecordedStep& step = training->recorded->step();
+    usage.graphs = {.recorded = recorded->num_recorded(),
+                    .launched = recorded->num_launched(),
                     .step_parts = step.norm.num_launched() + step.update.num_launched()};
   }
   return usage;
 }
 
-void Engine::finish_update() { impl_->stores_.update->finish(); }
+void Engine::finish_update() { impl_->stores_.finish_update(); }
 Tensor Engine::parameter(std::string_view name) {
   impl_->begin_reading();
   return impl_->values_.read(name);
 }
 Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
+  impl_->training("optimizer_state");
   impl_->begin_reading();
   return impl_->values_.read(name, state);
 }
@@ -526,12 +618,16 @@ void Engine::edit(const std::vector<std::string>& names,
   impl_->values_.edit(names, change, modifier);
 }
 void Engine::read_own(Own what, const TakeOwn& take, bool hold) {
+  if (what == Own::weights_and_states) impl_->training("read_own(Own::weights_and_states)");
   impl_->begin_evaluation();
-  impl_->stores_.update->finish_own();
+  impl_->stores_.finish_own_update();
   impl_->passes_.enter(Activity::reading_weights);
   impl_->values_.read_own(what, take, hold);
 }
 void Engine::import_state(const StateSource& source, const ImportOptions& options) {
+  if (options.optimizer_states || options.counters) {
+    impl_->training("import_state (but for {.optimizer_states = false, .counters = false})");
+  }
   impl_->begin_writing("import_state", Activity::importing_state);
   impl_->values_.import_state(source, options);
 }
@@ -541,19 +637,22 @@ void Engine::release_to_model() {
   impl_->runner_.close();
 }
 Tensor Engine::gradient(std::string_view name) {
-  require(impl_->passes_.has_all_gradients(),
+  Impl::Training& training = impl_->training("gradient");
+  require(training.passes->has_all_gradients(),
           "engine.gradient: gradients are complete between the last backward() of a step and its "
           "step()");
   return impl_->values_.gradient(name, [&] {
     impl_->passes_.enter(Activity::reducing_gradients);
-    const double divisor = impl_->step_.end_gradients();
+    const double divisor = training.step.end_gradients();
     impl_->stores_.update->settle_gradients();
     return divisor;
   });
 }
 
-Engine::NoSync::NoSync(Engine& engine) : engine_(engine) { engine.impl_->passes_.begin_no_sync(); }
-Engine::NoSync::~NoSync() { engine_.impl_->passes_.end_no_sync(); }
+Engine::NoSync::NoSync(Engine& engine) : engine_(engine) {
+  engine.impl_->training("NoSync").passes->begin_no_sync();
+}
+Engine::NoSync::~NoSync() { engine_.impl_->training_->passes->end_no_sync(); }
 
 std::vector<Evaluation> gather(Engine& engine, const Evaluation& part) {
   engine.finish_update();

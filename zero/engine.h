@@ -1,4 +1,4 @@
-// zero/engine.h: trains a model: forward, backward, step.
+// zero/engine.h: trains a model: forward, backward, step; or only computes with it.
 //
 //   zinc::zero::Engine engine(model, config, world);
 //   for (const Batch& batch : loader) {
@@ -8,7 +8,8 @@
 //   }
 //
 // Call step() after every backward(). It only counts until `accumulation` micro-batches have come
-// together. Then it updates the weights. All ranks make the collective calls in the same order:
+// together. Then it updates the weights. With EngineOptions::computes_only an engine evaluates and
+// predicts, and has no step. All ranks make the collective calls in the same order:
 // construction, step(), and those that say so.
 //
 // Note [Losses are summed]
@@ -86,6 +87,13 @@ struct EngineUsage {
 };
 
 struct EngineOptions {
+  // True: the engine computes and does not train: evaluate(), next_logits(), predict(), and reads
+  // and writes of weights. It has no gradients, optimizer states, master weights and update, and
+  // takes no memory for them. Every parameter is treated as frozen. What the configuration says of
+  // steps has no effect: optimizer, schedule, gradients, accumulation, offload_optimizer,
+  // recomputation, the order of micro-batches, CUDA graphs. A call that belongs to training throws
+  // InvalidArgument.
+  bool computes_only = false;
   // The first values. Null: the values that the model's parameters hold already, and for the rest
   // their initialisers with the world's seed.
   const nn::WeightSource* weights = nullptr;

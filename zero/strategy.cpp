@@ -182,7 +182,7 @@ std::unique_ptr<WeightStore> make_weights(const EngineConfig& config, const Stor
       .split = split,
       .states = inputs.states,
       .shard_optimizer = zero.stage >= 1,
-      .parameters = parameter_shards(config, inputs.program.policy.update != UpdateTime::in_step,
+      .parameters = parameter_shards(config, inputs.program.policy.updates_beside_passes(),
                                      stores.swap_clock.get()),
       .swapped = stores.swapped.get()};
   return std::make_unique<WeightStore>(inputs.groups, inputs.communicator, inputs.context, options);
@@ -246,7 +246,7 @@ constexpr size_t kGroupsAhead = 2;
 }  // namespace
 
 StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, Device device,
-                         bool dynamic_model) {
+                         bool dynamic_model, bool trains) {
   const ZeroConfig& zero = config.zero;
   StepPolicy policy{
       .shards_parameters = zero.stage == 3,
@@ -261,6 +261,10 @@ StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, 
       // A dynamic model gathers in backward; only this keeps the ranks' collectives in one order.
       .reduces_after_backward = (dynamic_model && zero.stage == 3) || config.cuda_graph,
       .losses_in_backward = config.batches_together() > 1};
+  if (!trains) {
+    policy.update = UpdateTime::never;
+    return policy;
+  }
   // With several parts in a stage (interleave), no first forward pass has all groups.
   if (config.pipeline.interleave == 1 && updates_beside_passes(config, device, dynamic_model)) {
     policy.update = config.pipeline.ranks == 1 && may_update_during_backward(config, groups)
@@ -301,9 +305,10 @@ Stores make_stores(const EngineConfig& config, const StoreInputs& inputs) {
                         inputs.weights.read_here(parameter, begin, out);
                       }},
                       {});
+  if (!inputs.program.policy.trains()) return stores;
   stores.host_gradients = make_host_gradients(config, inputs, slices);
   stores.gradients = make_gradients(config, inputs, slices, stores);
-  bug_check(inputs.program.policy.update == UpdateTime::in_step || split.leaves_device(),
+  bug_check(!inputs.program.policy.updates_beside_passes() || split.leaves_device(),
             "an update beside passes has nothing off the device");
   stores.update = make_update(config, inputs, stores);
   return stores;

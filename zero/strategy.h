@@ -6,6 +6,8 @@
 //   2     | whole         | shards         | shards
 //   3     | shards        | shards         | shards
 //
+// An engine that only computes has the model weights alone.
+//
 // With offload_optimizer, the shards of gradients are in host memory, or in swap space with
 // gradient_offload nvme. The shards of master weights and states are in host memory (cpu) or in
 // swap space (nvme). With a ratio below 1 part of all three stays on the device: Note [Split
@@ -28,8 +30,9 @@ namespace zinc::zero {
 
 // The order of a step that the configuration asks for: which rewrites make its program, and how an
 // update runs. No other file decides this.
+// `trains`: false for an engine that only computes.
 StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, Device device,
-                         bool dynamic_model);
+                         bool dynamic_model, bool trains = true);
 
 struct StoreInputs {
   const ShardGroups& groups;
@@ -43,7 +46,8 @@ struct StoreInputs {
   MakeGroupSums make_sums;  // EngineOptions::gradient_sums
 };
 
-// `inputs` must outlive the stores, but for `weights` and `make_sums`.
+// `inputs` must outlive the stores, but for `weights` and `make_sums`. If the program never
+// updates, there are weights alone.
 Stores make_stores(const EngineConfig& config, const StoreInputs& inputs);
 
 }  // namespace zinc::zero

@@ -3,39 +3,23 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
-#include <limits>
 #include <string>
 #include <utility>
 
-#include "autograd/mode.h"
 #include "comm/gather_values.h"
 #include "core/error.h"
-#include "generate/text_generator.h"
+#include "generate/texts_of_ranks.h"
 #include "hub/adapter.h"
 #include "hub/tuning.h"
 
 namespace zinc::train {
 namespace {
 
-// An engine has to train something, and keeps states of it: only the smallest parameter is trained,
-// the last of several that are equal, because the fewest nodes of a graph stand behind it.
-void freeze_all_but_one(nn::Model& model) {
-  std::string smallest;
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (const auto& [name, parameter] : model.named_parameters()) {
-    if (parameter->numel() > least) continue;
-    least = parameter->numel();
-    smallest = name;
-  }
-  model.freeze("*");
-  model.unfreeze(smallest);
-}
-
-zero::EngineConfig sharded_config(const EvaluatedModelOptions& options) {
+zero::EngineConfig config_of(const EvaluatedModelOptions& options) {
   zero::EngineConfig config;
   config.batch = {.micro_batch = options.sequences, .sequence = options.positions};
   config.precision.dtype = options.dtype;
-  config.zero.stage = 3;
+  config.zero.stage = options.sharded ? 3 : 0;
   return config;
 }
 
@@ -51,30 +35,20 @@ EvaluatedModel::EvaluatedModel(const std::string& folder, const hub::ModelConfig
   const hub::FolderWeights base(folder, *model_, config);
   if (!options.adapter.empty()) hub::apply_tuning(*model_, hub::tuning_of_adapter(options.adapter));
   const hub::AdaptedWeights weights(*model_, &base, hub::name_map(config), options.adapter);
-  if (options.sharded) {
-    freeze_all_but_one(*model_);
-    engine_ = std::make_unique<zero::Engine>(*model_, sharded_config(options), world,
-                                             zero::EngineOptions{.weights = &weights});
-  } else {
-    model_->set_dtype(options.dtype);
-    model_->load(weights);
-  }
-  model_->eval();
+  engine_ = std::make_unique<zero::Engine>(
+      *model_, config_of(options), world,
+      zero::EngineOptions{.computes_only = true, .weights = &weights});
 }
 
 EvaluatedModel::~EvaluatedModel() = default;
 
 zero::Evaluation EvaluatedModel::evaluate(const nn::Batch& batch) {
-  if (engine_ != nullptr) return engine_->evaluate(batch);
-  const autograd::NoGrad no_grad;
-  return {.loss_sum = model_->loss(batch).item(), .num_targets = batch.num_targets};
+  return engine_->evaluate(batch);
 }
 
 std::vector<int32_t> EvaluatedModel::classify(const nn::Batch& batch) {
   auto& model = nn::require_interface<nn::HasOutputs>(*model_, "a figure of classes");
-  const auto logits_of = [&] { return model.outputs(batch)["logits"]; };
-  const autograd::NoGrad no_grad;
-  const Tensor logits = engine_ != nullptr ? engine_->predict(logits_of) : logits_of();
+  const Tensor logits = engine_->predict([&] { return model.outputs(batch)["logits"]; });
   require(logits.rank() == 2, model_->model_type(),
           ": logits of classes must be [B, classes], not ", logits.shape());
   const std::vector<float> values = logits.to_vector<float>();
@@ -94,46 +68,7 @@ std::vector<int32_t> EvaluatedModel::classify(const nn::Batch& batch) {
 std::vector<generate::GeneratedTexts> EvaluatedModel::generate(
     std::vector<std::vector<int32_t>> prompts, const generate::GenerateOptions& options,
     const generate::OnToken& on_token) {
-  if (engine_ == nullptr) {
-    if (prompts.empty()) return {};
-    return generate::TextGenerator(*model_, std::move(prompts), options).write(on_token);
-  }
-  // Ranks make rounds of passes for as long as one of them writes; a rank that has failed, or has
-  // nothing to write, takes part in the passes.
-  bool in_lockstep = false;
-  const auto make = [&](std::vector<std::vector<int32_t>> asked,
-                        const generate::GenerateOptions& how) {
-    return std::make_unique<generate::TextGenerator>(*model_, std::move(asked), how,
-                                                     [&](const std::function<void()>& pass) {
-                                                       if (in_lockstep)
-                                                         comm::any_rank(world_, true);
-                                                       engine_->predict(pass);
-                                                     });
-  };
-  bool writes = !prompts.empty();
-  std::unique_ptr<generate::TextGenerator> generator;
-  std::exception_ptr failure;
-  std::vector<generate::GeneratedTexts> texts;
-  const auto attempt = [&](const auto& work) {
-    try {
-      work();
-    } catch (const CommError&) {
-      throw;
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  };
-  if (writes) attempt([&] { generator = make(std::move(prompts), options); });
-  if (generator == nullptr) {
-    writes = false;
-    generator = make({{0}}, {.max_tokens = 1});
-  }
-  in_lockstep = true;
-  if (writes) attempt([&] { texts = generator->write(on_token); });
-  in_lockstep = false;
-  while (comm::any_rank(world_, false)) generator->pass_along();
-  if (failure != nullptr) std::rethrow_exception(failure);
-  return texts;
+  return generate::write_texts(*engine_, std::move(prompts), options, on_token);
 }
 
 void for_each_of_rank(comm::World& world, int64_t count,

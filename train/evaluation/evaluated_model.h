@@ -26,11 +26,12 @@ struct EvaluatedModelOptions {
   std::string adapter{};  // folder of an adapter of the model; empty: none
 };
 
-// Without gradients and dropout, on the world's device. Where weights are sharded, a rank's call
-// waits for the same call of all others: every rank has to make as many, in the same order.
+// An engine that only computes (zero::EngineOptions::computes_only), on the world's device. Where
+// weights are sharded, a rank's call waits for the same call of all others: every rank has to make
+// as many, in the same order.
 class EvaluatedModel {
  public:
-  // `world` must outlive it. Collective where weights are sharded. Throws as FolderWeights does.
+  // `world` must outlive it. Collective. Throws as FolderWeights does.
   EvaluatedModel(const std::string& folder, const hub::ModelConfig& config, comm::World& world,
                  const EvaluatedModelOptions& options = {});
   ~EvaluatedModel();
@@ -43,8 +44,7 @@ class EvaluatedModel {
   // The likeliest class of each row of a batch, by an nn::HasOutputs that has logits [B, classes].
   // NumericsError where logits are no numbers.
   std::vector<int32_t> classify(const nn::Batch& batch);
-  // Texts for this rank's prompts, side by side; no prompt makes none. Collective where weights are
-  // sharded: the ranks' prompts and lengths may differ, the options not. Throws as TextGenerator.
+  // Texts for this rank's prompts: generate::write_texts().
   std::vector<generate::GeneratedTexts> generate(std::vector<std::vector<int32_t>> prompts,
                                                  const generate::GenerateOptions& options,
                                                  const generate::OnToken& on_token = {});
@@ -52,7 +52,7 @@ class EvaluatedModel {
  private:
   comm::World& world_;
   std::unique_ptr<nn::Model> model_;
-  std::unique_ptr<zero::Engine> engine_;  // for sharded weights
+  std::unique_ptr<zero::Engine> engine_;
 };
 
 // Work on `count` items that the ranks share: rank r does items r, r + W, ... `work` is called

@@ -49,18 +49,18 @@ Range intersect(const Range& a, const Range& b) {
 
 ShardGroup::ShardGroup(int index, std::string name,
                        const std::vector<autograd::Parameter*>& parameters, int world,
-                       int64_t persistence_threshold, bool in_unit)
+                       int64_t persistence_threshold, bool in_unit, bool trains)
     : index_(index), name_(std::move(name)), in_unit_(in_unit), world_(world) {
   require(!parameters.empty(), "shard group '", name_, "' has no parameters");
   require(world > 0, "shard group '", name_, "': the world size must be positive, not ", world);
   dtype_ = parameters.front()->dtype();
-  const bool keeps_small = keeps_small_apart(parameters, world, persistence_threshold);
+  const bool keeps_small = trains && keeps_small_apart(parameters, world, persistence_threshold);
   for (autograd::Parameter* parameter : parameters) {
     require(parameter->dtype() == dtype_, "shard group '", name_, "': all parameters must be of ",
             "one dtype: ", parameters.front()->name(), " is ", dtype_, ", ", parameter->name(),
             " is ", parameter->dtype());
-    SegmentKind kind = SegmentKind::trained;
-    if (!parameter->requires_grad()) kind = SegmentKind::frozen;
+    SegmentKind kind =
+        trains && parameter->requires_grad() ? SegmentKind::trained : SegmentKind::frozen;
     if (const auto& format = parameter->block_format(); format) {
       require(kind == SegmentKind::frozen, "parameter '", parameter->name(), "' is trained, and ",
               "cannot be kept in ", name_of(*format), ": freeze it, or train an adapter");
@@ -150,7 +150,8 @@ std::vector<Range> ShardGroup::trained_gaps() const {
 }
 
 ShardGroups make_shard_groups(nn::Module& model, int world, int64_t persistence_threshold,
-                              const std::function<GroupPart(const autograd::Parameter&)>& part_of) {
+                              const std::function<GroupPart(const autograd::Parameter&)>& part_of,
+                              bool trains) {
   const auto unit_of = [](const nn::Parameter& parameter) {
     nn::Module* unit = nullptr;
     for (nn::Module* module = &parameter.parent(); module != nullptr; module = module->parent()) {
@@ -167,7 +168,7 @@ ShardGroups make_shard_groups(nn::Module& model, int world, int64_t persistence_
   const auto finish = [&] {
     if (pending.empty()) return;
     groups.emplace_back(static_cast<int>(groups.size()), pending_name, pending, world,
-                        persistence_threshold, pending_unit != nullptr);
+                        persistence_threshold, pending_unit != nullptr, trains);
     pending.clear();
   };
   for (nn::Parameter* parameter : model.parameters()) {

@@ -129,9 +129,10 @@ class ShardGroup {
   // `parameters` are in order of declaration and have one dtype. Trained parameters with at most
   // `persistence_threshold` elements are small: see Note [Layout]. Throws InvalidArgument if the
   // dtypes or the block formats differ, or if a trained parameter has a block format.
-  // `in_unit`: the parameters of a shard unit, or false: a run of parameters outside any.
+  // `in_unit`: the parameters of a shard unit, or false: a run of parameters outside any. `trains`:
+  // false lays out every parameter as if it were frozen.
   ShardGroup(int index, std::string name, const std::vector<autograd::Parameter*>& parameters,
-             int world, int64_t persistence_threshold, bool in_unit = true);
+             int world, int64_t persistence_threshold, bool in_unit = true, bool trains = true);
 
   int index() const { return index_; }
   const std::string& name() const { return name_; }
@@ -200,11 +201,11 @@ using GroupPart = std::optional<std::vector<int>>;
 // The groups of a model in order of declaration. There is one group per shard unit
 // (Module::mark_shard_unit; of nested units the outermost), and one per run of consecutive
 // parameters outside any unit. Parameters without elements belong to groups too. An empty
-// `part_of`: the rank has all parameters. Throws InvalidArgument if the model has no parameters, or
-// as the constructor of ShardGroup does.
+// `part_of`: the rank has all parameters. `trains` as for ShardGroup. Throws InvalidArgument if the
+// model has no parameters, or as the constructor of ShardGroup does.
 ShardGroups make_shard_groups(
     nn::Module& model, int world, int64_t persistence_threshold,
-    const std::function<GroupPart(const autograd::Parameter&)>& part_of = {});
+    const std::function<GroupPart(const autograd::Parameter&)>& part_of = {}, bool trains = true);
 
 // The index of a parameter that lies in no group: another rank has it.
 inline constexpr ParameterIndex kInNoGroup{.group = -1};

@@ -13,6 +13,7 @@ enum class UpdateTime : uint8_t {
   in_step,          // between the backward pass and the next forward pass
   during_backward,  // from a group's last reduction on: Note [Updates during backward]
   beside_forward,   // beside the next forward pass: Note [Updates beside the next forward pass]
+  never,            // the engine only computes: a program has an evaluation, no body, no step
 };
 
 // A rank of a pipeline, and the micro-batches that pass through it in a step.
@@ -52,6 +53,12 @@ struct StepPolicy {
   size_t groups_ahead = 0;
   bool updates_in_order = false;
   PipelinePlace pipeline{};
+
+  bool trains() const { return update != UpdateTime::never; }
+  // True if an update may go on beside passes of the model.
+  bool updates_beside_passes() const {
+    return update == UpdateTime::during_backward || update == UpdateTime::beside_forward;
+  }
 };
 
 }  // namespace zinc::zero

@@ -116,11 +116,13 @@ std::vector<int> order_of_use(const ShardGroups& groups, const Record& record) {
   const auto add = [&](int group) {
     if (std::find(order.begin(), order.end(), group) == order.end()) order.push_back(group);
   };
-  for (const Body& body : record.bodies) {
-    for (const Place& place : body.forward) {
+  const auto add_uses = [&](const Phase& forward) {
+    for (const Place& place : forward) {
       if (place.event.kind == EventKind::use) add(place.event.parameter.group);
     }
-  }
+  };
+  for (const Body& body : record.bodies) add_uses(body.forward);
+  if (record.bodies.empty()) add_uses(record.evaluation);
   for (const ShardGroup& group : groups) add(group.index());
   return order;
 }
@@ -140,28 +142,51 @@ ByGroup<BackwardTurn> turns_of(const ShardGroups& groups, const Record& record, 
   return turns;
 }
 
+// The forward passes over this rank's parts, one phase each. `on_output(part, x)` gets what a part
+// gives.
+template <class OnOutput>
+std::vector<Phase> record_forwards(parallel::PipelineCut& cut, const nn::Batch& batch,
+                                   RecordingSource& recorder,
+                                   std::vector<parallel::StagePass>& passes,
+                                   const OnOutput& on_output) {
+  std::vector<Phase> phases;
+  for (size_t i = 0; i < passes.size(); ++i) {
+    const parallel::PipelinePart& part = cut.part(static_cast<int>(i));
+    const parallel::StageInput& input = cut.input_of(batch, static_cast<int>(i));
+    const nn::TensorList x = passes[i].forward(cut.model(), part.segments, batch,
+                                               parallel::take_room(input.tensors), input.tensors);
+    phases.push_back(recorder.take());
+    on_output(part, x);
+  }
+  return phases;
+}
+
+// One phase of the forward passes over all parts.
+Phase joined(const std::vector<Phase>& forwards) {
+  Phase all;
+  for (const Phase& forward : forwards) {
+    const auto begin = forward.begin() + (all.empty() ? 0 : 1);
+    if (!all.empty()) all.pop_back();
+    all.insert(all.end(), begin, forward.end());
+  }
+  return all;
+}
+
 // The passes over this rank's parts, forward over all of them first.
 void record_stages(parallel::PipelineCut& cut, const nn::Batch& batch, RecordingSource& recorder,
                    bool splits, Record& record) {
   std::vector<parallel::StagePass> passes(static_cast<size_t>(cut.num_parts()));
-  std::vector<nn::TensorList> gradients(passes.size());
-  record.bodies.resize(passes.size());
-  for (size_t i = 0; i < passes.size(); ++i) {
-    const parallel::PipelinePart& part = cut.part(static_cast<int>(i));
-    const parallel::StageInput& input = cut.input_of(batch, static_cast<int>(i));
-    nn::TensorList x = passes[i].forward(cut.model(), part.segments, batch,
-                                         parallel::take_room(input.tensors), input.tensors);
-    record.bodies[i].forward = recorder.take();
+  std::vector<nn::TensorList> gradients;
+  const auto make_gradients = [&](const parallel::PipelinePart& part, const nn::TensorList& x) {
+    nn::TensorList& of_part = gradients.emplace_back();
     for (size_t t = 0; t < x.size(); ++t) {
-      gradients[i].push_back(part.output_gradients[t] ? Tensor::empty(x[t].shape(), x[t].dtype())
-                                                      : Tensor());
+      of_part.push_back(part.output_gradients[t] ? Tensor::empty(x[t].shape(), x[t].dtype())
+                                                 : Tensor());
     }
-  }
-  for (const Body& body : record.bodies) {
-    const auto begin = body.forward.begin() + (record.evaluation.empty() ? 0 : 1);
-    if (!record.evaluation.empty()) record.evaluation.pop_back();
-    record.evaluation.insert(record.evaluation.end(), begin, body.forward.end());
-  }
+  };
+  const std::vector<Phase> forwards = record_forwards(cut, batch, recorder, passes, make_gradients);
+  record.evaluation = joined(forwards);
+  for (const Phase& forward : forwards) record.bodies.push_back({.forward = forward});
   for (size_t i = passes.size(); i-- > 0;) {
     passes[i].backward(std::move(gradients[i]), splits);
     record.bodies[i].backward = recorder.take();
@@ -171,10 +196,10 @@ void record_stages(parallel::PipelineCut& cut, const nn::Batch& batch, Recording
   }
 }
 
-}  // namespace
-
-Record record_step(nn::Model& model, const ShardGroups& groups, const ExampleBatch& example,
-                   int64_t together, parallel::PipelineCut* cut, bool splits) {
+// Calls `passes` with a recorder and a batch, on a meta device.
+template <class Passes>
+void on_meta_device(nn::Model& model, const ShardGroups& groups, const ExampleBatch& example,
+                    const Passes& passes) {
   const bool remakes = autograd::Mode::current().remakes;
   autograd::SavedTensorStore* const inputs = autograd::Mode::current().recompute_store;
   const bool is_largest = nn::LargestBatchScope::is_on();
@@ -190,38 +215,68 @@ Record record_step(nn::Model& model, const ShardGroups& groups, const ExampleBat
 
   nn::Batch batch = example();
   batch.global_micro_batch = 0;
-  Record record;
   try {
-    if (cut != nullptr) {
-      record_stages(*cut, batch, recorder, splits, record);
-    } else {
-      const Tensor loss = model.loss(batch);
-      record.recomputes = autograd::num_recomputed() > 0;
-      record.evaluation = recorder.take();
-      if (together == 1) autograd::backward(loss);
-      record.bodies = {{.forward = record.evaluation, .backward = recorder.take()}};
-    }
+    passes(recorder, batch);
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(
         str(error.what(),
             " (while the engine recorded the model on a meta device, which has shapes and ",
             "no memory, with a batch of ", to_string(batch.tensors), recorder.place(), ")"));
   }
-  if (together > 1) {
-    parallel::VerticalPasses passes(
-        model, 0,
-        std::vector<parallel::SideBySide>(static_cast<size_t>(together), {.batch = &batch}));
-    const auto enter = [&](int64_t i) { recorder.enter(i); };
-    const int64_t before = autograd::num_recomputed();
-    passes.forward(enter);
-    record.recomputes = autograd::num_recomputed() > before;
-    record.bodies.front().forward = recorder.take();
-    passes.backward(enter);
-    record.bodies.front().backward = recorder.take();
-  }
+}
+
+// All micro-batches of a step side by side.
+void record_side_by_side(nn::Model& model, const nn::Batch& batch, int64_t together,
+                         RecordingSource& recorder, Record& record) {
+  parallel::VerticalPasses passes(
+      model, 0,
+      std::vector<parallel::SideBySide>(static_cast<size_t>(together), {.batch = &batch}));
+  const auto enter = [&](int64_t i) { recorder.enter(i); };
+  const int64_t before = autograd::num_recomputed();
+  passes.forward(enter);
+  record.recomputes = autograd::num_recomputed() > before;
+  record.bodies.front().forward = recorder.take();
+  passes.backward(enter);
+  record.bodies.front().backward = recorder.take();
+}
+
+}  // namespace
+
+Record record_step(nn::Model& model, const ShardGroups& groups, const ExampleBatch& example,
+                   int64_t together, parallel::PipelineCut* cut, bool splits) {
+  Record record;
+  on_meta_device(model, groups, example, [&](RecordingSource& recorder, const nn::Batch& batch) {
+    if (cut != nullptr) return record_stages(*cut, batch, recorder, splits, record);
+    {
+      const Tensor loss = model.loss(batch);
+      record.recomputes = autograd::num_recomputed() > 0;
+      record.evaluation = recorder.take();
+      if (together == 1) autograd::backward(loss);
+      record.bodies = {{.forward = record.evaluation, .backward = recorder.take()}};
+    }
+    if (together > 1) record_side_by_side(model, batch, together, recorder, record);
+  });
   record.reduce_order = order_of_completion(groups, record);
   record.use_order = order_of_use(groups, record);
   record.turns = turns_of(groups, record, splits);
+  return record;
+}
+
+Record record_evaluation(nn::Model& model, const ShardGroups& groups, const ExampleBatch& example,
+                         parallel::PipelineCut* cut) {
+  Record record;
+  on_meta_device(model, groups, example, [&](RecordingSource& recorder, const nn::Batch& batch) {
+    const autograd::NoGrad no_grad;
+    if (cut == nullptr) {
+      model.loss(batch);
+      record.evaluation = recorder.take();
+    } else {
+      std::vector<parallel::StagePass> passes(static_cast<size_t>(cut->num_parts()));
+      record.evaluation = joined(record_forwards(*cut, batch, recorder, passes,
+                                                 [](const auto&, const nn::TensorList&) {}));
+    }
+  });
+  record.use_order = order_of_use(groups, record);
   return record;
 }
 

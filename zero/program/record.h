@@ -46,6 +46,11 @@ using ExampleBatch = std::function<nn::Batch()>;
 Record record_step(nn::Model& model, const ShardGroups& groups, const ExampleBatch& example,
                    int64_t together = 1, parallel::PipelineCut* cut = nullptr, bool splits = false);
 
+// Likewise of an engine that only computes: the forward pass alone, under NoGrad. There are no
+// bodies, and nothing is reduced.
+Record record_evaluation(nn::Model& model, const ShardGroups& groups, const ExampleBatch& example,
+                         parallel::PipelineCut* cut = nullptr);
+
 // The program without ops: the record, as bodies of all kinds of micro-batches. `side_by_side`: all
 // micro-batches of a step make one body.
 Program program_of(const Record& record, bool side_by_side);

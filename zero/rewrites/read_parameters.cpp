@@ -42,7 +42,8 @@ Rewrite read_parameters() {
             for (const auto& timeline : program.timelines()) read(timeline, inputs);
             // Unless the update runs beside the next forward pass, the new values are there when
             // the step ends: the first reads of the next step may start then.
-            if (inputs.policy.update == UpdateTime::beside_forward) return;
+            if (inputs.policy.update == UpdateTime::beside_forward || !inputs.policy.trains())
+              return;
             const auto first =
                 std::ranges::find_if(program.bodies, [](const auto& of) { return of.first.first; });
             for (const Op& op : first->second.forward.front().after) {

@@ -11,7 +11,8 @@
 namespace zinc::zero {
 
 std::vector<Rewrite> choose_rewrites(const StepPolicy& policy) {
-  std::vector<Rewrite> rewrites{reduce_gradients(), update_weights()};
+  std::vector<Rewrite> rewrites;
+  if (policy.trains()) rewrites = {reduce_gradients(), update_weights()};
   if (policy.pipeline.size > 1) rewrites.push_back(pipeline());
   if (policy.update == UpdateTime::during_backward) rewrites.push_back(update_early());
   if (policy.update == UpdateTime::beside_forward) rewrites.push_back(update_late());
@@ -62,8 +63,9 @@ StepProgram make_step_program(nn::Model& model, const ShardGroups& groups, const
                               const ExampleBatch& example, int64_t together,
                               const ClientRewrites& client, parallel::PipelineCut* cut) {
   StepProgram made{.groups = &groups,
-                   .record = record_step(model, groups, example, together, cut,
-                                         policy.pipeline.splits_backward()),
+                   .record = policy.trains() ? record_step(model, groups, example, together, cut,
+                                                           policy.pipeline.splits_backward())
+                                             : record_evaluation(model, groups, example, cut),
                    .policy = policy};
   const Program recorded = program_of(made.record, together > 1);
   const RewriteInputs inputs{.groups = groups,

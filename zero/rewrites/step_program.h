@@ -26,10 +26,11 @@ struct ClientRewrites {
   std::vector<std::string> without;  // names of rewrites of the engine that do not run
 };
 
-// Records the model, runs the rewrites of the policy, then those of the client, and checks the
-// result. `together`: micro-batches that pass side by side. `cut`: null if this rank has the whole
-// model. Throws InvalidArgument with the name of the rewrite that breaks the program. If a name of
-// `without` is no rewrite, the message lists those there are.
+// Records the model, without its backward pass if the policy never updates, runs the rewrites of
+// the policy, then those of the client, and checks the result. `together`: micro-batches that pass
+// side by side. `cut`: null if this rank has the whole model. Throws InvalidArgument with the name
+// of the rewrite that breaks the program. If a name of `without` is no rewrite, the message lists
+// those there are.
 StepProgram make_step_program(nn::Model& model, const ShardGroups& groups, const StepPolicy& policy,
                               const ExampleBatch& example, int64_t together,
                               const ClientRewrites& client = {},

@@ -15,6 +15,13 @@ bool needs_sums(const Op& op) { return op.kind == OpKind::reduce || op.kind == O
 
 Runner::Runner(const Parts& parts) : parts_(parts) {}
 
+const Runner::Training& Runner::training() const {
+  require(parts_.training.has_value(),
+          "engine: it only computes, and a backward pass needs gradients; make an engine without "
+          "EngineOptions::computes_only");
+  return *parts_.training;
+}
+
 void Runner::require_open() const {
   require(open_,
           "engine: its weights are the model's own since release_to_model(); make a new engine to "
@@ -34,7 +41,7 @@ void Runner::begin_evaluation(Follows follows) {
   require(passes_ == 0 || follows == Follows::uses,
           "engine.evaluate() and engine.next_logits() are passes of their own: not inside "
           "engine.predict(); call the model's functions there");
-  parts_.update.finish();
+  if (parts_.training) parts_.training->update.finish();
   begin(parts_.program.evaluation, PassKind::forward, follows == Follows::program);
 }
 
@@ -43,7 +50,7 @@ void Runner::begin_forward(const MicroBatchKind& kind) {
   MicroBatchKind of = kind;
   // While an update is pending this counts as the first pass, also if the passes before it were
   // given up.
-  if (parts_.update.is_pending()) of.first = true;
+  if (training().update.is_pending()) of.first = true;
   begin(parts_.program.bodies.at(of).forward, PassKind::forward);
 }
 
@@ -101,7 +108,7 @@ void Runner::end() {
 void Runner::end_backward(const MicroBatchKind& kind, bool of_weights) {
   is_last_ = kind.last;
   if (parts_.is_dynamic) {
-    parts_.gradients.complete_micro_steps();
+    training().gradients.complete_micro_steps();
     return reduce_in_turn();
   }
   const Body& body = parts_.program.bodies.at(kind);
@@ -117,7 +124,7 @@ void Runner::end_phase(const Phase& phase) {
     run_late(phase[next_].after);
   }
   next_ = phase.size() - 1;
-  parts_.gradients.complete_micro_steps();
+  training().gradients.complete_micro_steps();
 }
 
 StepResult Runner::run_step() {
@@ -125,7 +132,7 @@ StepResult Runner::run_step() {
   const Phase& step = parts_.program.step;
   for (size_t i = 0; i < step.size(); ++i) {
     run(step[i].before, true);
-    if (step[i].event.kind == EventKind::end) result = parts_.step.end();
+    if (step[i].event.kind == EventKind::end) result = training().step.end();
     run(step[i].after, true);
     if (parts_.on_place) parts_.on_place(step, i);
   }
@@ -142,7 +149,7 @@ autograd::ParameterGuard Runner::acquire(autograd::Parameter& parameter) {
     used_group_ = index.group;
   }
   arrive(EventKind::use, index);
-  parts_.update.advance();
+  if (parts_.training) parts_.training->update.advance();
   parts_.weights.gather_for_use(index.group);  // where the program did not gather it
   leave();
   return {*this, parameter, parts_.weights.pin(index)};
@@ -160,17 +167,17 @@ void Runner::release(autograd::Parameter& parameter) noexcept {
 
 autograd::GradientTarget Runner::gradient(autograd::Parameter& parameter) {
   require_pass(parameter);
-  return parts_.gradients.target(parameter.index());
+  return training().gradients.target(parameter.index());
 }
 
 void Runner::gradient_done(autograd::Parameter& parameter) {
   const ParameterIndex index = parameter.index();
   last_used_ = &parameter;
   arrive(EventKind::gradient_done, index);
-  parts_.gradients.gradient_done(index);
+  training().gradients.gradient_done(index);
   leave();
   if (parts_.is_dynamic && !parts_.policy.reduces_after_backward) reduce_in_turn();
-  parts_.update.advance();
+  training().update.advance();
 }
 
 bool Runner::defers(const autograd::Parameter& parameter) const {
@@ -226,20 +233,20 @@ void Runner::run(const Op& op, bool ahead_of_use) {
     case OpKind::release:
       return parts_.weights.release(op.group);
     case OpKind::reduce:
-      return parts_.gradients.reduce(op.group, op.micro_batch);
+      return training().gradients.reduce(op.group, op.micro_batch);
     case OpKind::norm:
-      parts_.step.norm();
+      training().step.norm();
       return run(std::exchange(held_, {}), true);
     case OpKind::decide:
-      if (!parts_.step.decide()) held_.push_back(op);
+      if (!training().step.decide()) held_.push_back(op);
       return;
     case OpKind::update:
-      if (held_.empty()) return parts_.update.update(op.group);
+      if (held_.empty()) return training().update.update(op.group);
       return held_.push_back(op);
     case OpKind::publish:
-      return parts_.update.publish(op.group);
+      return training().update.publish(op.group);
     case OpKind::join:
-      return parts_.update.join(op.group);
+      return training().update.join(op.group);
   }
 }
 
@@ -251,11 +258,11 @@ void Runner::run_late(const std::vector<Op>& ops) {
 
 void Runner::reduce_in_turn() {
   if (!is_last_ && !parts_.policy.reduces_every) return;
-  const std::vector<int>& order = parts_.reduce_order;
+  const std::vector<int>& order = training().reduce_order;
   for (; next_group_ < order.size(); ++next_group_, next_micro_batch_ = 0) {
     const int group = order[next_group_];
-    for (; next_micro_batch_ < parts_.gradients.together(); ++next_micro_batch_) {
-      if (!parts_.gradients.is_complete(group, next_micro_batch_)) return;
+    for (; next_micro_batch_ < training().gradients.together(); ++next_micro_batch_) {
+      if (!training().gradients.is_complete(group, next_micro_batch_)) return;
       run({OpKind::reduce, group, next_micro_batch_}, false);
     }
   }

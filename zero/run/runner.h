@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -32,18 +33,21 @@ namespace zinc::zero {
 class Runner final : public autograd::ParameterSource {
  public:
   // The objects that a program works on; all of them outlive the runner.
+  struct Training {
+    const std::vector<int>& reduce_order;
+    GradientStore& gradients;
+    WholeStep& step;
+    WeightUpdate& update;
+  };
   struct Parts {
     const ShardGroups& groups;
     const Program& program;
     const StepPolicy& policy;
-    const std::vector<int>& reduce_order;
     bool is_dynamic = false;  // nothing is known of a pass in advance
     GatheredWeights& weights;
-    GradientStore& gradients;
-    WholeStep& step;
-    WeightUpdate& update;
-    Lockstep* lockstep = nullptr;  // null: ranks need not be kept together
-    OnPlace on_place{};            // behind every place but releases; may be empty
+    std::optional<Training> training;  // absent: all passes are without a backward pass
+    Lockstep* lockstep = nullptr;      // null: ranks need not be kept together
+    OnPlace on_place{};                // behind every place but releases; may be empty
   };
   explicit Runner(const Parts& parts);
 
@@ -97,6 +101,7 @@ class Runner final : public autograd::ParameterSource {
   void release(autograd::Parameter& parameter) noexcept override;
 
  private:
+  const Training& training() const;
   void require_pass(const autograd::Parameter& parameter) const;
   // What the pass under way makes.
   enum class PassKind : uint8_t { forward, backward, weights };

@@ -2,7 +2,6 @@
 
 #include "autograd/backward.h"
 #include "autograd/loss_scope.h"
-#include "autograd/mode.h"
 #include "autograd/recompute.h"
 #include "autograd/remade.h"
 #include "core/error.h"
@@ -54,52 +53,7 @@ void require_sums_without_sync(const EngineConfig& config) {
           "; set \"grad_accum_dtype\": \"fp32\" to add them up");
 }
 
-// Dropout is off while it lives.
-class EvaluationScope {
- public:
-  explicit EvaluationScope(nn::Model& model) : model_(model), training_(model.is_training()) {
-    model_.train(false);
-  }
-  ~EvaluationScope() { model_.train(training_); }
-  EvaluationScope(const EvaluationScope&) = delete;
-  EvaluationScope& operator=(const EvaluationScope&) = delete;
-
- private:
-  nn::Model& model_;
-  bool training_;
-};
-
 }  // namespace
-
-std::string_view name_of(Activity activity) {
-  switch (activity) {
-    case Activity::construction:
-      return "construction";
-    case Activity::forward:
-      return "forward";
-    case Activity::backward:
-      return "backward";
-    case Activity::recorded_passes:
-      return "recorded passes";
-    case Activity::evaluation:
-      return "evaluation";
-    case Activity::prediction:
-      return "prediction";
-    case Activity::generation:
-      return "generation";
-    case Activity::step:
-      return "step";
-    case Activity::reading_weights:
-      return "reading of weights";
-    case Activity::writing_weights:
-      return "writing of weights";
-    case Activity::importing_state:
-      return "import of a state";
-    case Activity::reducing_gradients:
-      return "reduction of the gradients";
-  }
-  return "?";
-}
 
 StepPasses::StepPasses(const Parts& parts)
     : config_(parts.config),
@@ -110,22 +64,11 @@ StepPasses::StepPasses(const Parts& parts)
       stores_(parts.stores),
       step_(parts.step),
       runner_(parts.runner),
+      passes_(parts.passes),
       recorded_(parts.recorded),
       clock_(parts.clock),
       context_(parts.world.context()),
       saved_inputs_(context_, config_, parts.inputs, whole_.tensor(), stores_.swap_clock.get()) {}
-
-template <class Compute>
-auto StepPasses::named(const Compute& compute) -> decltype(compute()) {
-  try {
-    return compute();
-  } catch (const InvalidArgument& error) {
-    const std::string_view used = runner_.last_used();
-    throw InvalidArgument(str(error.what(), " (", name_of(activity_),
-                              entered_ > 0 ? str(" of micro-batch ", entered_) : "",
-                              used.empty() ? "" : str(", after ", used, " was used"), ")"));
-  }
-}
 
 uint64_t StepPasses::take_in(const nn::Batch& batch) {
   require_shape(batch, config_);
@@ -163,7 +106,7 @@ void StepPasses::forward_pass(const MicroBatchKind& kind, const Work& work) {
   runner_.begin_forward(kind);
   const Runner::Pass pass(runner_);
   const TrainingForward forward(config_, saved_inputs_.store());
-  named(work);
+  passes_.named(work);
   saved_inputs_.settle();
   pass.end();
   clock_.stop(start, &PhaseSeconds::forward);
@@ -190,7 +133,7 @@ BatchLoss StepPasses::forward(const nn::Batch& batch) {
   step_trace_.begin(context_.trace());
   const TracePhase phase(context_.trace(), "forward");
   const uint64_t index = take_in(batch);
-  enter(Activity::forward, forwards_);
+  passes_.enter(Activity::forward, forwards_);
   context_.random().set_position(static_cast<uint64_t>(step_.steps()), index);
   BatchLoss loss{.num_targets = batch.num_targets};
   forward_pass({.first = forwards_ == 1, .last = forwards_ == config_.batch.accumulation}, [&] {
@@ -204,7 +147,7 @@ void StepPasses::backward(const BatchLoss& loss) {
   require(loss.sum.defined(), "engine.backward: the loss is empty; pass what forward() returned");
   require_room("backward");
   const TracePhase phase(context_.trace(), "backward");
-  enter(Activity::backward, micro_steps_ + 1);
+  passes_.enter(Activity::backward, micro_steps_ + 1);
   const int64_t left = no_sync_ ? 1 : 0;  // more are to come
   if (hands_over_ && !no_sync_ && micro_steps_ + 1 == config_.batch.accumulation) {
     step_.expect({loss});
@@ -252,7 +195,7 @@ StepResult StepPasses::step_now() {
   stepped_ = true;
   if (micro_steps_ < config_.batch.accumulation) return {};
   const auto start = clock_.start();
-  activity_ = Activity::step;
+  passes_.enter(Activity::step);
   StepResult result = runner_.run_step();
   micro_steps_ = forwards_ = backwards_ = 0;
   clock_.stop(start, &PhaseSeconds::step);
@@ -272,7 +215,7 @@ void StepPasses::run_recorded(const nn::Batch& batch) {
   step_trace_.begin(context_.trace());
   const TracePhase phase(context_.trace(), "forward and backward");
   const uint64_t index = take_in(batch);
-  enter(Activity::recorded_passes, forwards_);
+  passes_.enter(Activity::recorded_passes, forwards_);
   context_.random().set_position(static_cast<uint64_t>(step_.steps()), index);
   const MicroBatchKind kind{.first = backwards_ == 0, .last = backwards_ + 1 == num_backwards()};
   stores_.gradients->begin_micro_steps(backwards_, 1, num_backwards());
@@ -292,7 +235,8 @@ void StepPasses::run_recorded(const nn::Batch& batch) {
   };
   Tensor sum;
   try {
-    sum = named([&] { return recorded_->run(batch, kind, step_.seed(batch.num_targets), passes); });
+    sum = passes_.named(
+        [&] { return recorded_->run(batch, kind, step_.seed(batch.num_targets), passes); });
   } catch (...) {
     // The gathers of a recording that failed have never run.
     stores_.gathered->end_passes();
@@ -313,22 +257,23 @@ void StepPasses::run_side_by_side(std::span<const nn::Batch> batches) {
   const MicroBatchKind kind{.first = true, .last = true};
   {
     const TracePhase phase(context_.trace(), "forward");
-    forward_pass(kind,
-                 [&] { passes.forward([this](int64_t i) { enter(Activity::forward, i + 1); }); });
+    forward_pass(kind, [&] {
+      passes.forward([this](int64_t i) { passes_.enter(Activity::forward, i + 1); });
+    });
   }
   const TracePhase phase(context_.trace(), "backward");
   const auto count = static_cast<int64_t>(batches.size());
   stores_.gradients->begin_micro_steps(0, count, count);
   const auto enter_backward = [this](int64_t i) {
-    enter(Activity::backward, i + 1);
+    passes_.enter(Activity::backward, i + 1);
     stores_.gradients->enter(i);
   };
   const auto to_loss = [this](int64_t i, const auto& work) {
     const TrainingForward forward(config_, saved_inputs_.store());
-    enter(Activity::forward, i + 1);
-    named(work);
+    passes_.enter(Activity::forward, i + 1);
+    passes_.named(work);
     saved_inputs_.settle();
-    enter(Activity::backward, i + 1);
+    passes_.enter(Activity::backward, i + 1);
   };
   backward_pass(kind, [&] {
     passes.backward(enter_backward, to_loss, [&] { step_.expect(passes.losses()); });
@@ -349,7 +294,7 @@ void StepPasses::run_pipeline(std::span<const nn::Batch> batches) {
     if (!is_pass(op.work)) {
       passes.exchange(op);
     } else if (op.work == parallel::PipelineWork::forward) {
-      enter(Activity::forward, op.micro_batch + 1);
+      passes_.enter(Activity::forward, op.micro_batch + 1);
       const double seed = micro_batches[static_cast<size_t>(op.micro_batch)].seed;
       forward_pass(kind_of(op), [&] {
         const autograd::ExpectedLossGradient expected(seed);
@@ -372,7 +317,7 @@ MicroBatchKind StepPasses::kind_of(const parallel::PipelineOp& op) const {
 void StepPasses::backward_in_pipeline(parallel::PipelinePasses& passes,
                                       const parallel::PipelineOp& op) {
   const bool is_deferred = op.work == parallel::PipelineWork::weights;
-  enter(Activity::backward, op.micro_batch + 1);
+  passes_.enter(Activity::backward, op.micro_batch + 1);
   stores_.gradients->begin_micro_steps(op.micro_batch, 1, config_.batch.accumulation,
                                        {.part = op.part, .deferred = is_deferred});
   if (is_deferred)
@@ -385,57 +330,8 @@ void StepPasses::backward_in_pipeline(parallel::PipelinePasses& passes,
   step_.add(loss.sum, loss.num_targets);
 }
 
-Tensor StepPasses::loss_of_pipeline(const nn::Batch& batch) {
-  const parallel::SideBySide alone{.batch = &batch};
-  parallel::PipelinePasses passes(*cut_, *whole_.pipe(), 0, std::span(&alone, 1));
-  for (int part = 0; part < cut_->num_parts(); ++part) {
-    using parallel::PipelineWork;
-    if (!cut_->part(part).is_first) passes.exchange({PipelineWork::receive_input, 0, part});
-    passes.forward({PipelineWork::forward, 0, part});
-    if (!cut_->part(part).is_last) passes.exchange({PipelineWork::send_output, 0, part});
-  }
-  return passes.loss(0).sum;
-}
-
 std::string StepPasses::moment() const {
-  const std::string at =
-      runner_.last_used().empty() ? std::string() : str(", at ", runner_.last_used());
-  switch (activity_) {
-    case Activity::forward:
-    case Activity::backward:
-      return str(name_of(activity_), " of micro-batch ", entered_, at);
-    case Activity::evaluation:
-    case Activity::prediction:
-      return str(name_of(activity_), at);
-    case Activity::step:
-      return step_.moment();
-    default:
-      return std::string(name_of(activity_));
-  }
-}
-
-void StepPasses::evaluate(Activity activity, Runner::Follows follows,
-                          const std::function<void()>& compute) {
-  const EvaluationScope evaluation(model_);
-  const autograd::NoGrad no_grad;
-  enter(activity, 0);
-  runner_.begin_evaluation(follows);
-  try {
-    const Runner::Pass pass(runner_);
-    named(compute);
-    pass.end();
-  } catch (...) {
-    stores_.gathered->end_passes();
-    throw;
-  }
-  stores_.gathered->end_passes();
-}
-
-Tensor StepPasses::loss_of(const nn::Batch& batch) {
-  Tensor sum;
-  evaluate(Activity::evaluation, Runner::Follows::program,
-           [&] { sum = cut_ != nullptr ? loss_of_pipeline(batch) : model_.loss(batch); });
-  return sum;
+  return passes_.activity() == Activity::step ? step_.moment() : passes_.moment();
 }
 
 }  // namespace zinc::zero

@@ -17,6 +17,7 @@
 #include "parallel/vertical_passes.h"
 #include "zero/engine_config.h"
 #include "zero/rewrites/step_program.h"
+#include "zero/run/forward_passes.h"
 #include "zero/run/recorded_passes.h"
 #include "zero/run/runner.h"
 #include "zero/tiers/input_counter.h"
@@ -25,23 +26,6 @@
 #include "zero/update/whole_step.h"
 
 namespace zinc::zero {
-
-// What an engine is doing, for messages.
-enum class Activity : uint8_t {
-  construction,
-  forward,
-  backward,
-  recorded_passes,
-  evaluation,
-  prediction,
-  generation,
-  step,
-  reading_weights,
-  writing_weights,
-  importing_state,
-  reducing_gradients,
-};
-std::string_view name_of(Activity activity);  // "forward", "reading of weights"
 
 class StepPasses {
  public:
@@ -56,6 +40,7 @@ class StepPasses {
     Stores& stores;
     WholeStep& step;
     Runner& runner;
+    ForwardPasses& passes;
     RecordedPasses* recorded;  // null: nothing is recorded
     PhaseClock& clock;
   };
@@ -67,11 +52,6 @@ class StepPasses {
   void backward(const BatchLoss& loss);
   void run(std::span<const nn::Batch> batches);
   StepResult step();
-  // The loss of this rank's part of a batch; in a pipeline, undefined except on the last rank. It
-  // is a pass of its own, by evaluate().
-  Tensor loss_of(const nn::Batch& batch);
-  // Runs `compute` as a pass without a backward pass.
-  void evaluate(Activity activity, Runner::Follows follows, const std::function<void()>& compute);
 
   // From here to end_no_sync() backward passes are not counted: Engine::NoSync.
   void begin_no_sync();
@@ -80,11 +60,7 @@ class StepPasses {
   // True between the last backward pass of a step and the step.
   bool has_all_gradients() const { return !stepped_ && micro_steps_ == config_.batch.accumulation; }
 
-  // Sets the engine's current activity, for messages. `micro_batch`: from 1; 0: none.
-  void enter(Activity activity, int64_t micro_batch = 0) {
-    activity_ = activity;
-    entered_ = micro_batch;
-  }
+  // ForwardPasses::moment(), and in a step the step's part.
   std::string moment() const;
 
   offload::SwapTraffic traffic() const { return saved_inputs_.traffic(); }
@@ -94,10 +70,6 @@ class StepPasses {
   // parts of its tokens get different keys.
   uint64_t take_in(const nn::Batch& batch);
   std::vector<parallel::SideBySide> take_in(std::span<const nn::Batch> batches);
-  // Runs `compute`; an error of the model gets the pass and the last parameter added to its
-  // message.
-  template <class Compute>
-  auto named(const Compute& compute) -> decltype(compute());
   // Run `work` as a pass of the step program, with the settings of training, and measure its time.
   // `of_weights`: the pass makes the gradients that a backward pass has left for later.
   template <class Work>
@@ -116,7 +88,6 @@ class StepPasses {
   void run_pipeline(std::span<const nn::Batch> batches);
   MicroBatchKind kind_of(const parallel::PipelineOp& op) const;
   void backward_in_pipeline(parallel::PipelinePasses& passes, const parallel::PipelineOp& op);
-  Tensor loss_of_pipeline(const nn::Batch& batch);
 
   const EngineConfig& config_;
   nn::Model& model_;
@@ -126,6 +97,7 @@ class StepPasses {
   Stores& stores_;
   WholeStep& step_;
   Runner& runner_;
+  ForwardPasses& passes_;
   RecordedPasses* const recorded_;
   PhaseClock& clock_;
   Context& context_;
@@ -138,8 +110,6 @@ class StepPasses {
   bool no_sync_ = false;
   bool stepped_ = true;
   bool hands_over_ = false;  // run(): the update may begin during backward
-  Activity activity_ = Activity::construction;
-  int64_t entered_ = 0;  // micro-batch of the activity, from 1; 0: of no micro-batch
 };
 
 }  // namespace zinc::zero

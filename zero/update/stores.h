@@ -18,6 +18,7 @@
 
 namespace zinc::zero {
 
+// An engine that only computes has weights, and no gradients and update.
 struct Stores {
   std::unique_ptr<offload::SwapClock> swap_clock;
   std::unique_ptr<SwappedShards> swapped;               // null: nothing is in swap space
@@ -26,12 +27,19 @@ struct Stores {
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<GatheredWeights> gathered;
   std::unique_ptr<WeightValues> values;
-  std::unique_ptr<GradientStore> gradients;
+  std::unique_ptr<GradientStore> gradients;  // null: nothing is trained
   // By rank: the slices that the rank updates; one entry where every rank updates everything. See
   // GradientNorm.
   std::vector<std::vector<OwnedRange>> owned;
-  std::unique_ptr<WeightUpdate> update;
+  std::unique_ptr<WeightUpdate> update;  // null: nothing is trained
 
+  // WeightUpdate::finish() and finish_own(), where there is an update.
+  void finish_update() const {
+    if (update) update->finish();
+  }
+  void finish_own_update() const {
+    if (update) update->finish_own();
+  }
   // Transfers of states, gradients and parameters since construction began.
   offload::SwapTraffic swap_traffic() const {
     offload::SwapTraffic all = weights->swap_traffic();

@@ -89,7 +89,7 @@ constexpr const char* kPartWay =
 
 // Ends an update that is under way. False if that failed.
 bool finish_late(const Stores& stores) {
-  if (!stores.update->is_pending()) return true;
+  if (stores.update == nullptr || !stores.update->is_pending()) return true;
   if (std::uncaught_exceptions() > 0) return false;  // other ranks may not make the same call
   try {
     stores.update->finish();
@@ -344,7 +344,7 @@ void EngineValues::load_from(const StateSource& source, const std::vector<std::s
         });
   }
   weights().load(planes, options.strict ? HasValues() : has);
-  if (options.counters) parts_.step.restore(source.state());
+  if (options.counters) parts_.step->restore(source.state());
 }
 
 void EngineValues::release_to_model() {
@@ -361,7 +361,8 @@ void EngineValues::release_to_model() {
 }
 
 void EngineValues::leave() noexcept {
-  const bool complete = !parts_.step.is_updating() && finish_late(parts_.stores);
+  const bool is_part_way = parts_.step != nullptr && parts_.step->is_updating();
+  const bool complete = !is_part_way && finish_late(parts_.stores);
   std::vector<std::pair<autograd::Parameter*, Tensor>> whole;
   if (complete) whole = parts_.stores.weights->hand_over();
   for (nn::Parameter* parameter : parts_.model.parameters()) {

@@ -39,7 +39,7 @@ class EngineValues {
     const optim::Optimizer& optimizer;
     Stores& stores;
     UpdateGate& gate;
-    WholeStep& step;
+    WholeStep* step;  // null: the engine only computes
   };
   explicit EngineValues(const Parts& parts) : parts_(parts) {}
 
