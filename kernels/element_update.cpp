@@ -70,14 +70,13 @@ void update_values(const ElementUpdate& args, std::span<float> values) {
   }
 }
 
-// Operations per element: 4 for each state, 6 besides; an fma as two.
 Cost cost(const ElementUpdate& args) {
   int64_t kept = args.weights.bytes();
   const int num = num_states(args.rule);
   for (size_t i = 0; i < static_cast<size_t>(num); ++i) kept += args.states[i].bytes();
   return {.bytes_read = kept + args.gradient.bytes(),
           .bytes_written = kept + optional_bytes(args.model_weights),
-          .flops = (6 + 4 * num) * args.weights.numel()};
+          .flops = update_flops(args.rule, args.constants) * args.weights.numel()};
 }
 
 }  // namespace zinc::kernels

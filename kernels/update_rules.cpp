@@ -31,6 +31,25 @@ int num_scalars(UpdateRule rule) {
   return kScalars[static_cast<int>(rule)];
 }
 
+int64_t update_flops(UpdateRule rule, const UpdateConstants& constants) {
+  const int64_t decay = constants.weight_decay != 0.0 ? 2 : 0;
+  switch (rule) {
+    case UpdateRule::adagrad:
+      return 8 + decay;
+    case UpdateRule::adamw:
+      return 14 + decay;
+    case UpdateRule::amsgrad:
+      return 15 + decay;
+    case UpdateRule::lion:
+      return 10 + decay;
+    case UpdateRule::momentum:
+      return (constants.nesterov ? 8 : 6) + decay;
+    case UpdateRule::sgd:
+      return 3 + decay;
+  }
+  return 0;
+}
+
 // Those that the formulas subtract are negative here. A decay that the rule does not use is 0.
 UpdateScalars update_scalars(UpdateRule rule, const UpdateConstants& constants, int64_t step) {
   const auto n = static_cast<double>(step);

@@ -74,6 +74,9 @@ struct UpdateConstants {
   bool nesterov = false;
 };
 
+// Operations per element, as the note lists them; an fma is two.
+int64_t update_flops(UpdateRule rule, const UpdateConstants& constants);
+
 // The scalars of a step, counted from 1. Those behind num_scalars() are 0.
 using UpdateScalars = std::array<double, kMaxUpdateScalars>;
 UpdateScalars update_scalars(UpdateRule rule, const UpdateConstants& constants, int64_t step);

@@ -19,14 +19,12 @@ bool is_sgd(UpdateRule rule) { return rule == UpdateRule::sgd || rule == UpdateR
 ElementRule::ElementRule(const ElementRuleOptions& options) : options_(options) {
   require(options.states == DType::f32 || num_states() <= 2, name(), ": ", num_states(),
           " states cannot be kept in ", options.states, ", two at most");
-  if (options.rule != UpdateRule::momentum) {
-    require(!options.nesterov && options.dampening == 0.0, name(),
-            ": nesterov and dampening need a momentum");
-  }
-  require(!options.nesterov || options.dampening == 0.0, name(),
+  const bool has_momentum = options.rule == UpdateRule::momentum;
+  require(!options.nesterov || (has_momentum && options.dampening == 0.0), name(),
           ": nesterov needs a momentum and no dampening");
-  require(options.dampening >= 0.0 && options.dampening < 1.0, name(),
-          ": dampening must lie in [0, 1), got ", options.dampening);
+  require(options.dampening >= 0.0 && options.dampening < 1.0 &&
+              (has_momentum || options.dampening == 0.0),
+          name(), ": dampening must lie in [0, 1) and needs a momentum, got ", options.dampening);
   require(options.lr_decay >= 0.0, name(), ": lr_decay must not be negative, got ",
           options.lr_decay);
 }

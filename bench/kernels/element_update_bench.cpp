@@ -37,7 +37,7 @@ void add_rule(Registry& registry, kernels::UpdateRule rule, DType dtype) {
                           },
                       .cost = {.bytes_read = n * size_of(dtype) + kept,
                                .bytes_written = kept,
-                               .flops = (6 + 4 * states) * n}});
+                               .flops = kernels::update_flops(rule, {.weight_decay = 0.1}) * n}});
 }
 
 }  // namespace
