@@ -255,6 +255,16 @@ void draw_pipeline(Draw& draw, int64_t layers, DrawnRun& run) {
        engine.recompute.is_on() ? PipelineSchedule::gpipe : PipelineSchedule::zero_bubble});
 }
 
+// Beside AdamW, whose moments may be drawn narrow.
+void draw_rule(std::string_view rule, optim::OptimizerConfig& optimizer) {
+  using optim::OptimizerKind;
+  if (rule == "Lion") optimizer.kind = OptimizerKind::lion;
+  if (rule == "Adagrad") optimizer.kind = OptimizerKind::adagrad;
+  if (optimizer.moments == optim::Moments::bf16) return;
+  if (rule == "SGD") optimizer.kind = OptimizerKind::sgd;
+  optimizer.amsgrad = rule == "AMSGrad";
+}
+
 DrawnRun draw_run(uint64_t seed) {
   Draw draw(seed);
   DrawnRun run;
@@ -311,6 +321,9 @@ DrawnRun draw_run(uint64_t seed) {
   run.config.checkpoint.asynchronous = draw.flip("asynchronous");
   run.evaluation_samples = draw.one_of<int64_t>("evaluation_samples", {1, 7, 20});
   run.rows = draw.named("rows", {Rows::full, Rows::full, Rows::unequal, Rows::shorter});
+  const auto rule = draw.one_of<std::string_view>(
+      "rule", {"AdamW", "AdamW", "AdamW", "SGD", "Lion", "Adagrad", "AMSGrad"});
+  draw_rule(rule, engine.optimizer);
   run.words = fmt::format("seed {}:{}", seed, draw.words());
   return run;
 }

@@ -68,6 +68,7 @@ std::vector<Need> needs() {
   return {
       {"", "train_micro_batch_size_per_gpu", 4},
       {"optimizer.params.adam_w_mode", "optimizer.type", "Adam"},
+      {"optimizer.params.lr_decay", "optimizer.type", "Adagrad"},
       {"optimizer.params.momentum", "optimizer.type", "SGD"},
       {"optimizer.params.dampening", "optimizer.type", "SGD"},
       {"optimizer.params.dampening", "optimizer.params.momentum", 0.5},
