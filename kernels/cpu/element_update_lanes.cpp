@@ -114,7 +114,12 @@ void element_update_vectors(const ElementUpdate& args) {
                              HWY_ATTR { store(load(weights + i), model_weights + i); });
     });
   };
+  const bool passes_once = !is_narrow && args.gradient.dtype() == DType::f32 && !args.model_weights;
   parallel_for(args.weights.numel(), kElementGrain, [&](int64_t begin, int64_t end) HWY_ATTR {
+    if (passes_once) {
+      return update(args, scalars, begin, end - begin, args.gradient.data_as<float>() + begin,
+                    nullptr);
+    }
     HWY_ALIGN float gradients[kRandomRun];
     HWY_ALIGN uint32_t room[kRandomRoom];
     for (int64_t i = begin, n = 0; i < end; i += n) {
