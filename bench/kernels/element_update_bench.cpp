@@ -18,7 +18,7 @@ void add_rule(Registry& registry, kernels::UpdateRule rule, DType dtype) {
                       .fixed = DType::f32});
   }
   const int64_t kept = 4 * (states + 1) * n;
-  add_case(registry, {.op = str("update_", kernels::name_of(rule)),
+  add_case(registry, {.op = std::string(kernels::name_of(rule)),
                       .pass = "forward",
                       .shape = str("n=", n),
                       .dtype = dtype,

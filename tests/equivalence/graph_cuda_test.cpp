@@ -170,7 +170,7 @@ TEST_P(GpuGraphs, GiveTheBitsOfPassesThatRun) {
     const Outcome outcome = run(c, true, kSteps);
     EXPECT_EQ(outcome, reference) << schedule.name;
     EXPECT_EQ(outcome.use.launched, (kSteps - 1) * c.accumulation);
-    const bool records_step = !c.sgd && (c.world == 1 || c.nccl);
+    const bool records_step = c.world == 1 || c.nccl;
     EXPECT_EQ(outcome.use.step_parts, records_step ? 2 * (kSteps - 1) : 0);
     EXPECT_EQ(outcome.use.recorded, std::min<int64_t>(c.accumulation, 3));
     EXPECT_EQ(c.dtype == DType::f16, outcome.scales[1] != outcome.scales[2]);

@@ -1,0 +1,81 @@
+// optim/update_elements.h: an element-wise update rule of a client's own, from a function of one
+// element. docs/own-optimizer.md has an example.
+//
+// The function runs on the CPU: for every engine on CPU ranks, and on a GPU for states in host
+// memory or swap space. States on a GPU need a kernel.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/parallel.h"
+#include "core/stream.h"
+#include "core/view.h"
+#include "optim/optimizer.h"
+
+namespace zinc::optim {
+
+namespace detail {
+
+// Throws InvalidArgument if the CPU cannot read the views, or a state has another dtype than the
+// weights. Returns false on a meta device, where nothing is computed.
+bool may_update_on_host(const Update& args, int num_states);
+bool is_skipped(const Update& args);
+double factor_of(const Update& args);
+// Elements [begin, begin + count) of a view.
+void load_elements(const ConstView& from, int64_t begin, int64_t count, float* to);
+void load_elements(const ConstView& from, int64_t begin, int64_t count, double* to);
+void store_elements(const float* from, const View& to, int64_t begin, int64_t count);
+void store_elements(const double* from, const View& to, int64_t begin, int64_t count);
+
+template <class A, class Step>
+void update_on_host(const Update& args, int num_states, const Step& step) {
+  constexpr int64_t kBlock = 256;
+  constexpr int64_t kGrain = 64 * kBlock;
+  if (is_skipped(args)) return;
+  const auto factor = static_cast<A>(factor_of(args));
+  A* weights = args.weights.data_as<A>();
+  parallel_for(args.weights.numel(), kGrain, [&](int64_t first, int64_t last) {
+    std::array<A, kBlock> gradients{};
+    for (int64_t begin = first; begin < last; begin += kBlock) {
+      const int64_t count = std::min(kBlock, last - begin);
+      load_elements(args.gradient, begin, count, gradients.data());
+      for (int64_t i = begin; i < begin + count; ++i) {
+        std::array<A, kMaxOptimizerStates> states{};
+        for (size_t s = 0; s < static_cast<size_t>(num_states); ++s) {
+          states[s] = args.states[s].data_as<A>()[i];
+        }
+        step(weights[i], gradients[static_cast<size_t>(i - begin)] * factor, states);
+        for (size_t s = 0; s < static_cast<size_t>(num_states); ++s) {
+          args.states[s].data_as<A>()[i] = states[s];
+        }
+      }
+      if (args.model_weights) store_elements(weights + begin, args.model_weights, begin, count);
+    }
+  });
+}
+
+}  // namespace detail
+
+// For Optimizer::update(): calls step(weight, gradient, states) for every element. A is f32, and
+// f64 for f64 weights.
+//   A& weight                                     to be changed
+//   A gradient                                    of the mean loss, clipped
+//   std::array<A, kMaxOptimizerStates>& states    the first `num_states` of them, to be changed
+// `step` is copied, and called by several threads at once. Asynchronous on `stream`. Throws
+// InvalidArgument.
+template <class Step>
+void update_elements(const Update& args, int num_states, StreamRef stream, const Step& step) {
+  if (!detail::may_update_on_host(args, num_states)) return;
+  stream.submit("update_elements", [args, num_states, step] {
+    if (args.weights.dtype() == DType::f64) {
+      detail::update_on_host<double>(args, num_states, step);
+    } else {
+      detail::update_on_host<float>(args, num_states, step);
+    }
+  });
+}
+
+}  // namespace zinc::optim
