@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "core/error.h"
+#include "core/host_stream.h"
 #include "core/transfer.h"
 #include "kernels/copy.h"
 #include "kernels/decode.h"
