@@ -15,6 +15,7 @@
 #include "files/json/parser.h"
 #include "generate/texts_of_ranks.h"
 #include "hub/model.h"
+#include "tests/plan/tiny_run.h"
 #include "zero/engine.h"
 
 namespace zinc::plan {
@@ -24,41 +25,10 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr int64_t kSeq = 24;
-
-class Tokens final : public data::Dataset {
- public:
-  int64_t num_samples() const override { return 24; }
-  void read(int64_t index, data::Sample& sample) const override {
-    for (int64_t i = 0; i < kSeq; ++i) {
-      sample.tokens.push_back(static_cast<int32_t>((index * 7 + i) % 61));
-      sample.labels.push_back(static_cast<int32_t>((index * 7 + i + 1) % 61));
-    }
-  }
-  std::string describe() const override { return "a pattern"; }
-};
-
-hub::ModelConfigFile gpt2() {
-  nn::Gpt2Config config;
-  config.vocab_size = 61;
-  config.max_positions = 32;
-  config.hidden_size = 48;
-  config.num_layers = 3;
-  config.num_heads = 4;
-  return {.config = config};
-}
-
-hub::ModelConfigFile llama() {
-  nn::LlamaConfig config;
-  config.vocab_size = 61;
-  config.max_positions = 32;
-  config.hidden_size = 32;
-  config.intermediate_size = 80;
-  config.num_layers = 3;
-  config.num_heads = 4;
-  config.num_kv_heads = 2;
-  return {.config = config};
-}
+using tiny_run::gpt2;
+using tiny_run::kSeq;
+using tiny_run::llama;
+using tiny_run::Tokens;
 
 hub::ModelConfigFile quantized(hub::ModelConfigFile model) {
   model.tuning.lora = nn::LoraOptions{.rank = 4, .targets = {"all-linear"}};
@@ -103,7 +73,7 @@ constexpr PlannedTexts kTexts{.count = 2, .prompt_tokens = 5, .new_tokens = 9};
 
 MemoryReport real(const Case& c, int rank, const PlannedTexts& texts) {
   MemoryReport memory;
-  const Tokens data;
+  const Tokens data(24);
   comm::run_local_ranks(c.world, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     const auto model = hub::make_model(c.model);
     zero::EngineConfig config = config_of(c).engine;

@@ -17,6 +17,7 @@
 #include "plan/estimator.h"
 #include "tests/files/mapped_bytes.h"
 #include "tests/files/scratch_folder.h"
+#include "tests/plan/tiny_run.h"
 #include "train/checkpoint/save_checkpoint.h"
 #include "train/run.h"
 #include "train/trainer.h"
@@ -25,41 +26,10 @@
 namespace zinc::plan {
 namespace plan_test {
 
-constexpr int64_t kSeq = 24;
-
-class Tokens final : public data::Dataset {
- public:
-  int64_t num_samples() const override { return 512; }
-  void read(int64_t index, data::Sample& sample) const override {
-    for (int64_t i = 0; i < kSeq; ++i) {
-      sample.tokens.push_back(static_cast<int32_t>((index * 7 + i) % 61));
-      sample.labels.push_back(static_cast<int32_t>((index * 7 + i + 1) % 61));
-    }
-  }
-  std::string describe() const override { return "a pattern"; }
-};
-
-hub::ModelConfigFile gpt2() {
-  nn::Gpt2Config config;
-  config.vocab_size = 61;
-  config.max_positions = 32;
-  config.hidden_size = 48;
-  config.num_layers = 3;
-  config.num_heads = 4;
-  return {.config = config};
-}
-
-hub::ModelConfigFile llama() {
-  nn::LlamaConfig config;
-  config.vocab_size = 61;
-  config.max_positions = 32;
-  config.hidden_size = 32;
-  config.intermediate_size = 80;
-  config.num_layers = 3;
-  config.num_heads = 4;
-  config.num_kv_heads = 2;
-  return {.config = config};
-}
+using tiny_run::gpt2;
+using tiny_run::kSeq;
+using tiny_run::llama;
+using tiny_run::Tokens;
 
 hub::ModelConfigFile with_lora(hub::ModelConfigFile model) {
   model.tuning.lora = nn::LoraOptions{.rank = 4, .dropout = 0.1, .targets = {"all-linear"}};
