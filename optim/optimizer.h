@@ -2,7 +2,8 @@
 //
 // An optimizer owns no parameters and no states. It names the states that it needs and updates any
 // contiguous range of them. So one rule serves a whole model, a shard, or a sub-group in a staging
-// buffer. A client's own optimizer implements the same interface.
+// buffer. For parameters that have to be seen whole an optimizer may have a matrix rule beside it.
+// A client's own optimizer implements the same interface.
 #pragma once
 
 #include <array>
@@ -15,19 +16,10 @@
 #include "core/stream.h"
 #include "core/view.h"
 #include "kernels/element_places.h"
+#include "optim/hyper_parameters.h"
+#include "optim/matrix_rule.h"
 
 namespace zinc::optim {
-
-// Values that a schedule or the user may change between steps; one set per parameter group. A rule
-// ignores members that it does not know.
-struct HyperParameters {
-  double lr = 1e-3;
-  double weight_decay = 0.0;
-  double momentum = 0.0;  // SGD
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;
-};
 
 inline constexpr int kMaxOptimizerStates = 4;
 
@@ -43,6 +35,7 @@ struct Update {
   View weights;        // [n] f32 | f64 master weights, updated in place
   ConstView gradient;  // [n] f32 | bf16 | f16 (f64 with f64), unscaled sum
   std::array<View, kMaxOptimizerStates> states;  // [n], as many and of the dtype that states() says
+  View direction{};                              // [n] for MatrixRule::direct() alone
   View model_weights;  // [n] any float dtype: a copy of the result; may be absent
   ConstView factor;  // [1] f32 on the device: multiplies the gradient (1 / loss scale, count, clip)
   ConstView skip;    // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
@@ -67,6 +60,8 @@ class Optimizer {
   // The dtype of the states of f32 weights: f32, or bf16 for a rule with stochastic rounding.
   virtual DType state_dtype() const { return DType::f32; }
   States states() const { return {num_states(), state_dtype()}; }
+  // The rule of parameters that are seen whole; null: there are none.
+  virtual const MatrixRule* matrix_rule() const { return nullptr; }
   // The number of a state by its name; throws InvalidArgument with all names.
   int state_index(std::string_view state) const;
   // The number of scalars through which a step changes update()'s kernels, for work that is queued
