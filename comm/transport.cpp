@@ -43,4 +43,12 @@ void throw_disagreement(const std::vector<Terms>& terms, int rank,
   throw CommError(text);
 }
 
+void compare_size(const Terms& terms, const Transport& transport, int peer, int64_t sent_bytes,
+                  int64_t expected_bytes) {
+  if (sent_bytes == expected_bytes) return;
+  throw CommError(str(terms, ": rank ", transport.world_rank(peer), " sends ", sent_bytes,
+                      " bytes to rank ", transport.world_rank(), ", which expects ",
+                      expected_bytes));
+}
+
 }  // namespace zinc::comm

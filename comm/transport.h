@@ -9,7 +9,9 @@
 //
 // A call that fails raises the lifeline, lets no peer touch the caller's memory any more, and
 // throws CommError that names operation, sequence number and ranks. A call also throws if another
-// rank has raised the lifeline. If the ranks' terms differ, it throws on every rank.
+// rank has raised the lifeline. If the ranks' terms differ, it throws on every rank. If a message
+// of an exchange has another size for its receiver than for its sender, it throws on the receiver,
+// before a byte of the message is taken.
 #pragma once
 
 #include <atomic>
@@ -127,5 +129,8 @@ class Transport {
 // The error of ranks that did not issue the same collective: `others` by rank, `mine` at `rank`.
 [[noreturn]] void throw_disagreement(const std::vector<Terms>& terms, int rank,
                                      const std::vector<int>& world_ranks);
+// Throws if the message from `peer` has another size than this rank expects.
+void compare_size(const Terms& terms, const Transport& transport, int peer, int64_t sent_bytes,
+                  int64_t expected_bytes);
 
 }  // namespace zinc::comm

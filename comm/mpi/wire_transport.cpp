@@ -34,6 +34,12 @@ WireMessage sent(int peer, int tag, const void* data, int64_t bytes) {
   return {peer, tag, static_cast<std::byte*>(const_cast<void*>(data)), bytes, true};
 }
 
+// What a rank tells a peer before an exchange.
+struct Offer {
+  Terms terms;
+  int64_t bytes = 0;  // of the rank's message to the peer
+};
+
 Terms wire_terms_of(const Message& message) {
   return {.sequence = message.sequence, .count = message.bytes, .operation = Operation::message};
 }
@@ -66,7 +72,7 @@ void WireTransport::wait(const WireBatch& batch, const Call& call) {
 
 void WireTransport::exchange(const Call& call, const Exchange& exchange) {
   guarded([&] {
-    compare_terms(call);
+    compare_offers(call, &exchange);
     if (exchange.take) {
       take_pieces(call, exchange);
     } else {
@@ -84,21 +90,33 @@ void WireTransport::exchange(const Call& call, const Exchange& exchange) {
   count_received(bytes_in);
 }
 
-void WireTransport::compare_terms(const Call& call) {
-  std::vector<Terms> terms(static_cast<size_t>(size()), call.terms);
+void WireTransport::compare_offers(const Call& call, const Exchange* exchange) {
+  const auto num_ranks = static_cast<size_t>(size());
+  std::vector<Offer> mine(num_ranks), theirs(num_ranks);
   const auto batch = std::make_shared<WireBatch>();
   batch->comm = exchanges_;
+  const int tag = terms_tag(call.terms.meeting);
   for (int p = 0; p < size(); ++p) {
+    const auto place = static_cast<size_t>(p);
+    mine[place] = {call.terms, exchange == nullptr ? 0 : exchange->to[place].bytes};
     if (p == rank()) continue;
-    const int tag = terms_tag(call.terms.meeting);
-    batch->messages.push_back(sent(p, tag, &call.terms, sizeof(Terms)));
-    auto* theirs = reinterpret_cast<std::byte*>(&terms[static_cast<size_t>(p)]);
-    batch->messages.push_back({p, tag, theirs, sizeof(Terms), false});
+    batch->messages.push_back(sent(p, tag, &mine[place], sizeof(Offer)));
+    auto* incoming = reinterpret_cast<std::byte*>(&theirs[place]);
+    batch->messages.push_back({p, tag, incoming, sizeof(Offer), false});
   }
   session_->post(batch);
   wait(*batch, call);
-  const auto differs = [&](const Terms& theirs) { return !(theirs == call.terms); };
+  std::vector<Terms> terms(num_ranks, call.terms);
+  for (int p = 0; p < size(); ++p) {
+    if (p != rank()) terms[static_cast<size_t>(p)] = theirs[static_cast<size_t>(p)].terms;
+  }
+  const auto differs = [&](const Terms& others) { return !(others == call.terms); };
   if (std::ranges::any_of(terms, differs)) throw_disagreement(terms, rank(), world_ranks());
+  for (int p = 0; p < size() && exchange != nullptr; ++p) {
+    const auto place = static_cast<size_t>(p);
+    if (p == rank()) continue;
+    compare_size(call.terms, *this, p, theirs[place].bytes, exchange->from[place].bytes);
+  }
 }
 
 void WireTransport::deliver(const Call& call, const Exchange& exchange) {
@@ -192,7 +210,7 @@ void WireTransport::native_sum(const Call& call, const NativeSum& sum) {
     return requests;
   };
   guarded([&] {
-    compare_terms(call);
+    compare_offers(call, nullptr);
     session_->post(batch);
     wait(*batch, call);
   });

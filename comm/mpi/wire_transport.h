@@ -31,7 +31,8 @@ class WireTransport final : public Transport {
   std::shared_ptr<Transport> split(const SplitPlan& plan, const Agree& agree) override;
 
  private:
-  void compare_terms(const Call& call);
+  // Null: no messages follow.
+  void compare_offers(const Call& call, const Exchange* exchange);
   void deliver(const Call& call, const Exchange& exchange);
   void take_pieces(const Call& call, const Exchange& exchange);
   void wait(const WireBatch& batch, const Call& call);

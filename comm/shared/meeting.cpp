@@ -79,10 +79,13 @@ int64_t Meeting::place_in_buffer(int from, int to) const {
 }
 
 void Meeting::post(uint64_t staged, const void* direct) {
+  for (int p = 0; p < size(); ++p) {
+    segment_.taken(rank(), desk(), p).bytes = exchange_.to[static_cast<size_t>(p)].bytes;
+  }
   desks_.post(desk(), DeskKey::of_meeting(call_.terms), call_.terms, staged, direct, -1);
 }
 
-// Returns once every rank has posted, and all with the same terms.
+// Returns once every rank has posted, all with the same terms and with what this rank expects.
 void Meeting::meet() {
   const DeskKey key = DeskKey::of_meeting(call_.terms);
   std::vector<Terms> terms(found_.size(), call_.terms);
@@ -96,6 +99,15 @@ void Meeting::meet() {
     agreed = agreed && found.desk->terms == call_.terms;
   }
   if (!agreed) throw_disagreement(terms, rank(), transport_.world_ranks());
+  compare_sizes();
+}
+
+void Meeting::compare_sizes() const {
+  for (int p = 0; p < size(); ++p) {
+    if (p == rank()) continue;
+    compare_size(call_.terms, transport_, p, taken_from(p).bytes,
+                 exchange_.from[static_cast<size_t>(p)].bytes);
+  }
 }
 
 bool Meeting::is_behind(int peer) const {

@@ -34,6 +34,7 @@ class Meeting {
 
   void post(uint64_t staged, const void* direct);
   void meet();
+  void compare_sizes() const;
   bool is_behind(int peer) const;
   void await_taken(int peer);
   void await_staged(int peer, uint64_t chunks);

@@ -59,6 +59,7 @@ struct alignas(64) Desk {
 
 struct alignas(64) Progress {
   std::atomic<uint64_t> chunks;
+  int64_t bytes;  // of the owner's message to the reader in an exchange; written before the ticket
 };
 
 struct SegmentShape {
