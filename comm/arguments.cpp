@@ -1,6 +1,9 @@
 #include "comm/arguments.h"
 
 #include <functional>
+#include <iterator>
+#include <limits>
+#include <span>
 
 #include "core/error.h"
 
@@ -51,15 +54,35 @@ void check_place(std::string_view op, std::string_view name, const ConstView& pa
           " overlaps the other buffer, but is not the rank's own place in it");
 }
 
-// Two arrays of as many elements of one dtype.
+// Two arrays of one dtype.
 void check_apart(std::string_view op, const ConstView& in, const View& out,
                  const GroupFacts& group) {
   check_view(op, "in", in, group);
   check_view(op, "out", out, group);
   check_same_dtype(op, in, out);
+  require(!overlap(in, out), op, ": out overlaps in");
+}
+
+void check_same_size(std::string_view op, const ConstView& in, const View& out) {
   require(in.numel() == out.numel(), op, ": in and out must have as many elements: ", in.numel(),
           " vs ", out.numel());
-  require(!overlap(in, out), op, ": out overlaps in");
+}
+
+// `counts`, by rank, must cover `view`.
+void check_counts(std::string_view name, std::span<const int64_t> counts, int64_t largest,
+                  const ConstView& view, const GroupFacts& group) {
+  require(std::ssize(counts) == group.size, "all_to_all: counts.", name, " must have ", group.size,
+          " entries, one for each rank, not ", counts.size());
+  int64_t left = view.numel();  // no sum of the counts, which may be too large for an int64_t
+  for (size_t r = 0; r < counts.size(); ++r) {
+    require(counts[r] >= 0 && counts[r] <= largest, "all_to_all: counts.", name, "[", r,
+            "] must be in [0, counts.largest], here [0, ", largest, "], not ", counts[r]);
+    require(counts[r] <= left, "all_to_all: the counts of ", name, " add up to more than the ",
+            view.numel(), " elements of their buffer");
+    left -= counts[r];
+  }
+  require(left == 0, "all_to_all: the counts of ", name, " add up to ", view.numel() - left,
+          ", their buffer has ", view.numel(), " elements");
 }
 
 }  // namespace
@@ -121,15 +144,29 @@ Terms checked(const Broadcast& args, const GroupFacts& group) {
 Terms checked(const AllToAll& args, const GroupFacts& group) {
   constexpr std::string_view kOp = "all_to_all";
   check_apart(kOp, args.in, args.out, group);
-  require(args.in.numel() % group.size == 0, kOp, ": ", args.in.numel(),
-          " elements do not divide into ", group.size, " blocks");
-  return {.count = args.in.numel() / group.size,
-          .operation = Operation::all_to_all,
-          .dtype = args.in.dtype()};
+  Terms terms{.operation = Operation::all_to_all, .dtype = args.in.dtype()};
+  if (args.counts == nullptr) {
+    check_same_size(kOp, args.in, args.out);
+    require(args.in.numel() % group.size == 0, kOp, ": ", args.in.numel(),
+            " elements do not divide into ", group.size, " blocks");
+    terms.count = args.in.numel() / group.size;
+    return terms;
+  }
+  const AllToAllCounts& counts = *args.counts;
+  require(counts.largest <= std::numeric_limits<int64_t>::max() / size_of(terms.dtype), kOp,
+          ": counts.largest is no number of elements in memory: ", counts.largest);
+  check_counts("sent", counts.sent, counts.largest, args.in, group);
+  check_counts("received", counts.received, counts.largest, args.out, group);
+  const auto own = static_cast<size_t>(group.rank);
+  require(counts.sent[own] == counts.received[own], kOp, ": the rank sends itself ",
+          counts.sent[own], " elements, but receives ", counts.received[own]);
+  terms.count = counts.largest;
+  return terms;
 }
 
 Terms checked(const Shift& args, const GroupFacts& group) {
   check_apart("shift", args.in, args.out, group);
+  check_same_size("shift", args.in, args.out);
   return {.count = args.in.numel(), .operation = Operation::shift, .dtype = args.in.dtype()};
 }
 

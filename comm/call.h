@@ -30,8 +30,8 @@ std::string_view name_of(Operation operation);
 struct Terms {
   uint64_t sequence = 0;  // among the group's collectives, counted from 1 as they are issued
   uint64_t meeting = 0;   // among the group's exchanges; all_reduce and broadcast consist of two
-  int64_t count = 0;  // elements: of the shard (all_gather, reduce_scatter, all_to_all: a block)
-                      // or of the whole (all_reduce, broadcast, shift)
+  int64_t count = 0;  // elements: of the shard (all_gather, reduce_scatter), of the largest block
+                      // (all_to_all) or of the whole (all_reduce, broadcast, shift)
   int32_t root = 0;
   Operation operation = Operation::barrier;
   DType dtype = DType::u8;

@@ -4,8 +4,9 @@
 // until the Work is done. One thread issues to a communicator.
 //
 // All ranks of a group issue the same collectives, with the same sizes and dtypes, in the same
-// order. Ranks match a collective by its place in that order. So streams may run at different
-// speeds, and several collectives may run at the same time.
+// order. Only the blocks of an all_to_all may differ in size (AllToAllCounts). Ranks match a
+// collective by its place in that order. So streams may run at different speeds, and several
+// collectives may run at the same time.
 //
 // The caller brings the workspace that a collective needs: `workspace_bytes()`. Communicators
 // allocate no device memory, except for a barrier, which brings no buffer (comm/workspace.h).
@@ -34,6 +35,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/cuda_backend.h"
 #include "core/stream.h"
@@ -78,9 +80,26 @@ struct Broadcast {
   int root = 0;
 };
 
+// How many elements this rank sends to each rank of the group, and receives from each, by rank and
+// with this rank's own block. Counts may be 0.
+struct AllToAllCounts {
+  std::vector<int64_t> sent;      // [size]
+  std::vector<int64_t> received;  // [size]
+  int64_t largest = 0;            // the largest count between any two ranks; the same on every rank
+};
+
+// Without counts all blocks have the same size. With counts, the blocks lie one behind the other in
+// the order of ranks. The counts are read at the call.
+//
+// What rank a sends to rank b must be what b receives from a. If it is not, b throws CommError
+// before it takes any data, and the failure reaches all ranks. nccl does not compare the counts:
+// the two ranks may miss the deadline, or b may get wrong data. A `largest` above all counts is
+// allowed, but may cost time: processes that share memory exchange as many chunks as it fills.
 struct AllToAll {
-  ConstView in;  // [size * n] any dtype: block r goes to rank r
-  View out;      // [size * n] same dtype: block r came from rank r; must not overlap `in`
+  ConstView in;  // [size * n], or [sum of sent], any dtype: block r goes to rank r
+  View out;      // [size * n], or [sum of received], same dtype: block r came from rank r; must not
+                 // overlap `in`
+  const AllToAllCounts* counts = nullptr;  // null: blocks of n elements
 };
 
 // Every rank sends to the next one, and the last to the first: one turn of a ring.

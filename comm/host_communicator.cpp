@@ -9,6 +9,7 @@
 
 #include "comm/arguments.h"
 #include "comm/host_exchanges.h"
+#include "comm/partition.h"
 #include "comm/workspace.h"
 #include "core/error.h"
 
@@ -162,9 +163,10 @@ Work HostCommunicator::broadcast(const Broadcast& args, StreamRef stream) {
 
 Work HostCommunicator::all_to_all(const AllToAll& args, StreamRef stream) {
   const Call call = next_call(checked(args, {.rank = rank(), .size = size()}), 1);
-  return issue("all_to_all", call, stream, [args](Transport& transport, const Call& run) {
-    run_all_to_all(transport, run, args);
-  });
+  return issue("all_to_all", call, stream,
+               [args, blocks = blocks_of(args, size())](Transport& transport, const Call& run) {
+                 run_all_to_all(transport, run, args, blocks);
+               });
 }
 
 Work HostCommunicator::shift(const Shift& args, StreamRef stream) {

@@ -164,17 +164,19 @@ void run_broadcast(Transport& transport, const Call& call, const Broadcast& args
   gather_parts(transport, next_meeting(call), data, n, element, args.root);
 }
 
-void run_all_to_all(Transport& transport, const Call& call, const AllToAll& args) {
-  const int64_t block = args.in.bytes() / transport.size();
+void run_all_to_all(Transport& transport, const Call& call, const AllToAll& args,
+                    const AllToAllBlocks& blocks) {
+  const int64_t element = size_of(args.in.dtype());
   Exchange exchange = empty_exchange(transport);
-  for (int p = 0; p < transport.size(); ++p) {
-    const auto place = static_cast<size_t>(p);
-    exchange.to[place] = {bytes_of(args.in) + p * block, block};
-    exchange.from[place] = {bytes_of(args.out) + p * block, block};
+  for (size_t p = 0; p < exchange.to.size(); ++p) {
+    const Part& to = blocks.in[p];
+    const Part& from = blocks.out[p];
+    exchange.to[p] = {bytes_of(args.in) + to.begin * element, to.count * element};
+    exchange.from[p] = {bytes_of(args.out) + from.begin * element, from.count * element};
   }
-  exchange.largest_bytes = block;
-  const int64_t own = transport.rank() * block;
-  copy_apart(bytes_of(args.out) + own, bytes_of(args.in) + own, block);
+  exchange.largest_bytes = call.terms.count * element;
+  const auto own = static_cast<size_t>(transport.rank());
+  copy_apart(exchange.from[own].data, exchange.to[own].data, exchange.to[own].bytes);
   transport.exchange(call, exchange);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/partition.h"
 #include "comm/transport.h"
 
 namespace zinc::comm {
@@ -15,7 +16,9 @@ void run_all_gather(Transport& transport, const Call& call, const AllGather& arg
 void run_reduce_scatter(Transport& transport, const Call& call, const ReduceScatter& args);
 void run_all_reduce(Transport& transport, const Call& call, const AllReduce& args);
 void run_broadcast(Transport& transport, const Call& call, const Broadcast& args);
-void run_all_to_all(Transport& transport, const Call& call, const AllToAll& args);
+// Reads `blocks`, not `args.counts`.
+void run_all_to_all(Transport& transport, const Call& call, const AllToAll& args,
+                    const AllToAllBlocks& blocks);
 void run_shift(Transport& transport, const Call& call, const Shift& args);
 void run_barrier(Transport& transport, const Call& call);
 

@@ -146,7 +146,10 @@ class Staged final : public Communicator {
     const Staging in = take(args.in, stream);
     const Staging out = take(args.out, stream);
     transfer(flat(args.in), in.pinned, stream);
-    (host().*run)({.in = in.host, .out = out.host}, stream);
+    Args staged = args;
+    staged.in = in.host;
+    staged.out = out.host;
+    (host().*run)(staged, stream);
     transfer(out.pinned, flat(args.out), stream);
     return Work(stream->record());
   }

@@ -181,17 +181,25 @@ class Nccl final : public Communicator {
 
   Work all_to_all(const AllToAll& args, StreamRef stream) override {
     return issue(checked(args, facts()), stream, [&](const std::string& what) {
-      const int64_t n = args.in.numel() / size();
       const ConstView in = args.in.reshape(Shape{args.in.numel()});
-      const View out = args.out.reshape(Shape{args.in.numel()});
+      const View out = args.out.reshape(Shape{args.out.numel()});
       if (family_->is_alone) return send_to_itself(what, in, out, stream);
-      copy_apart(bytes_of(out.narrow(0, rank() * n, n)), bytes_of(in.narrow(0, rank() * n, n)),
-                 n * size_of(in.dtype()), stream);
+      const AllToAllBlocks blocks = blocks_of(args, size());
+      const auto sent_to = [&](int p) {
+        const Part& block = blocks.in[static_cast<size_t>(p)];
+        return in.narrow(0, block.begin, block.count);
+      };
+      const auto received_from = [&](int p) {
+        const Part& block = blocks.out[static_cast<size_t>(p)];
+        return out.narrow(0, block.begin, block.count);
+      };
+      copy_apart(bytes_of(received_from(rank())), bytes_of(sent_to(rank())),
+                 sent_to(rank()).bytes(), stream);
       exchange(what, stream, [&](const Door& door) {
         for (int p = 0; p < size(); ++p) {
           if (p == rank()) continue;
-          door.send(in.narrow(0, p * n, n), p);
-          door.receive(out.narrow(0, p * n, n), p);
+          door.send(sent_to(p), p);
+          door.receive(received_from(p), p);
         }
       });
     });

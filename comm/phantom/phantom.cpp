@@ -67,9 +67,10 @@ class Phantom final : public Communicator {
   }
 
   Work all_to_all(const AllToAll& args, StreamRef stream) override {
-    const Terms terms = checked(args, facts());
-    const int64_t bytes = (size() - 1) * terms.count * size_of(terms.dtype);
-    return queue("all_to_all", stream, {bytes, bytes});
+    checked(args, facts());
+    const AllToAllBlocks blocks = blocks_of(args, size());
+    const int64_t own = blocks.in[static_cast<size_t>(rank())].count * size_of(args.in.dtype());
+    return queue("all_to_all", stream, {args.in.bytes() - own, args.out.bytes() - own});
   }
 
   Work shift(const Shift& args, StreamRef stream) override {

@@ -27,6 +27,7 @@ inline constexpr Check kChecks[] = {
     ZINC_CHECK(NativeSums_CraftedIntegers_AreExact),
     ZINC_CHECK(Broadcast_FromEveryRoot_CopiesItsBytes),
     ZINC_CHECK(AllToAll_AnyDTypeAndSize_TransposesBlocks),
+    ZINC_CHECK(AllToAll_UnevenCounts_BringsTheBlockOfEveryPair),
     ZINC_CHECK(Shift_AnyDTypeAndSize_BringsThePreviousRanksBytes),
     ZINC_CHECK(Collectives_LargeArrays_AreRight),
     ZINC_CHECK(Messages_SeveralTags_ArriveByTag),
@@ -36,6 +37,7 @@ inline constexpr Check kChecks[] = {
     ZINC_CHECK(Work_WaitOn_OrdersAnotherStream),
     ZINC_CHECK(Split_ByColourAndKey_FormsWorkingGroups),
     ZINC_CHECK(Counters_AfterEveryCollective_AreExact),
+    ZINC_CHECK(AllToAll_CountsThatDoNotFit_ThrowAtTheCall),
     ZINC_CHECK(Arguments_ThatDoNotFit_ThrowAtTheCall),
 };
 #undef ZINC_CHECK

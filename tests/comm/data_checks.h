@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -229,6 +231,59 @@ inline void AllToAll_AnyDTypeAndSize_TransposesBlocks(const Rank& rank) {
   });
 }
 
+// All ranks exchange blocks of count_of(from, to) elements.
+template <class T>
+void check_uneven_blocks(const Rank& rank, const std::function<int64_t(int from, int to)>& count_of,
+                         const std::string& what) {
+  const auto begin_of = [&](int from, int to) {
+    int64_t begin = 0;
+    for (int r = 0; r < to; ++r) begin += count_of(from, r);
+    return begin;
+  };
+  AllToAllCounts counts;
+  std::vector<T> expected;
+  for (int r = 0; r < rank.size(); ++r) {
+    counts.sent.push_back(count_of(rank.rank(), r));
+    counts.received.push_back(count_of(r, rank.rank()));
+    for (int to = 0; to < rank.size(); ++to) {
+      counts.largest = std::max(counts.largest, count_of(r, to));
+    }
+    const auto theirs = values_of<T>(r, begin_of(r, rank.size()), 10);
+    const auto block = theirs.begin() + begin_of(r, rank.rank());
+    expected.insert(expected.end(), block, block + counts.received.back());
+  }
+  auto in = values_of<T>(rank.rank(), begin_of(rank.rank(), rank.size()), 10);
+  const auto in_before = in;
+  std::vector<T> out(expected.size());
+  const Work work = rank.group.all_to_all({view_of(in), view_of(out), &counts}, rank.gather());
+  counts = {};  // queued work does not read the caller's counts
+  work.wait();
+  EXPECT_EQ(first_difference(out, expected), -1) << zinc::name_of(kDTypeOf<T>) << " " << what;
+  EXPECT_EQ(first_difference(in, in_before), -1) << "the input was changed";
+}
+
+inline void AllToAll_UnevenCounts_BringsTheBlockOfEveryPair(const Rank& rank) {
+  for_every_dtype([&]<class T>() {
+    for (const int64_t n : kSizes) {
+      const auto drawn = [n](int from, int to) {
+        const uint64_t bits = draw(from, to, 11);
+        return bits % 3 == 0 ? 0 : static_cast<int64_t>((bits >> 8) % static_cast<uint64_t>(n + 1));
+      };
+      check_uneven_blocks<T>(rank, drawn, str("drawn counts up to ", n));
+    }
+    constexpr int64_t kFew = 1001;
+    const int last = rank.size() - 1;
+    check_uneven_blocks<T>(
+        rank, [last](int, int to) { return to == last ? kFew : 0; }, "all to the last rank");
+    check_uneven_blocks<T>(
+        rank, [last](int from, int) { return from == last ? kFew : 0; }, "all from the last rank");
+    check_uneven_blocks<T>(
+        rank, [](int from, int to) { return from == to ? kFew + from : 0; }, "own blocks only");
+    check_uneven_blocks<T>(
+        rank, [](int from, int to) { return from == to ? 0 : kFew; }, "no own blocks");
+  });
+}
+
 inline void Shift_AnyDTypeAndSize_BringsThePreviousRanksBytes(const Rank& rank) {
   const int previous = (rank.rank() + rank.size() - 1) % rank.size();
   for_every_dtype([&]<class T>() {
@@ -261,6 +316,13 @@ inline void Collectives_LargeArrays_AreRight(const Rank& rank) {
     const std::span<const float> block(out.data() + begin, shard.size());
     EXPECT_EQ(first_difference(block, std::span<const float>(mine)), -1) << "all_to_all " << r;
   }
+  const int ranks = rank.size();
+  check_uneven_blocks<float>(
+      rank,
+      [ranks](int from, int to) {
+        return to == (from + 1) % ranks ? kElements : int64_t{1000} * from * to;
+      },
+      "large blocks to the next rank, small ones to others");
   check_reduce_scatter<float, float>(rank, kElements, false);
   check_reduce_scatter<bf16, float>(rank, kElements, true);
   std::vector<float> shifted(shard.size());

@@ -177,6 +177,35 @@ TEST_P(Faults, Roots_ThatDiffer_FailOnAllRanks) {
   EXPECT_EQ(errors.size(), 3u);
 }
 
+TEST_P(Faults, CountsOfOnePair_ThatDiffer_FailOnTheReceiverAndReachAll) {
+  for (const int64_t expected : {0, 4}) {
+    const auto errors = errors_of(3, seconds(60), [expected](const Rank& rank) {
+      exchange_with_a_wrong_count(rank, expected);
+    });
+    ASSERT_EQ(errors.size(), 3u);
+    EXPECT_THAT(errors.at(1), HasSubstr(str("all_to_all #1 (5 x f32): rank 0 sends 20 bytes to "
+                                            "rank 1, which expects ",
+                                            4 * expected)));
+    for (const auto& [rank, text] : errors) {
+      EXPECT_THAT(text, HasSubstr("rank 0 sends 20 bytes to rank 1")) << rank;
+    }
+  }
+}
+
+TEST_P(Faults, LargestCounts_ThatDiffer_FailOnAllRanks) {
+  const auto errors = errors_of(3, seconds(60), [](const Rank& rank) {
+    std::vector<float> in(6), out(6);
+    const AllToAllCounts counts{
+        .sent = {2, 2, 2}, .received = {2, 2, 2}, .largest = rank.rank() == 1 ? 9 : 8};
+    rank.group.all_to_all({view_of(in), view_of(out), &counts}, rank.gather()).wait();
+  });
+  ASSERT_EQ(errors.size(), 3u);
+  for (const auto& [rank, text] : errors) {
+    EXPECT_THAT(text, AllOf(HasSubstr("ranks 0 and 2: all_to_all #1 (8 x f32)"),
+                            HasSubstr("rank 1: all_to_all #1 (9 x f32)")));
+  }
+}
+
 TEST_P(Faults, Messages_OfDifferentSize_FailOnBothSides) {
   const auto errors = errors_of(2, seconds(60), [](const Rank& rank) {
     std::vector<float> x(rank.rank() == 0 ? 5000 : 4999);

@@ -177,6 +177,19 @@ inline void Counters_AfterEveryCollective_AreExact(const Rank& rank) {
   expect_moved("reduce_scatter", (size - 1) * n * 2, (size - 1) * n * 2);
   rank.group.all_to_all({view_of(whole), view_of(other)}, rank.gather()).wait();
   expect_moved("all_to_all", (size - 1) * n * 2, (size - 1) * n * 2);
+  // From rank a to rank b go 5 a + b elements, of which the rank's own block moves nowhere.
+  AllToAllCounts counts{.largest = 6 * (size - 1)};
+  int64_t out = 0, in = 0;
+  for (int64_t r = 0; r < size; ++r) {
+    counts.sent.push_back(5 * rank.rank() + r);
+    counts.received.push_back(5 * r + rank.rank());
+    out += counts.sent.back();
+    in += counts.received.back();
+  }
+  const int64_t own = 6 * rank.rank();
+  rank.group.all_to_all({view_of(whole, 0, out), view_of(other, 0, in), &counts}, rank.gather())
+      .wait();
+  expect_moved("all_to_all, uneven", 2 * (out - own), 2 * (in - own));
   std::vector<bf16> shifted(shard.size());
   rank.group.shift({view_of(shard), view_of(shifted)}, rank.gather()).wait();
   const int64_t moved = size == 1 ? 0 : n * 2;
@@ -197,6 +210,51 @@ inline void Counters_AfterEveryCollective_AreExact(const Rank& rank) {
   } else {
     expect_moved("broadcast", 2 * (size - 2) * mine, 2 * n);
   }
+}
+
+inline void AllToAll_CountsThatDoNotFit_ThrowAtTheCall(const Rank& rank) {
+  const auto size = static_cast<size_t>(rank.size());
+  const auto own = static_cast<size_t>(rank.rank());
+  std::vector<float> in(8 * size), out(8 * size);
+  const AllToAllCounts right{.sent = std::vector<int64_t>(size, 8),
+                             .received = std::vector<int64_t>(size, 8),
+                             .largest = 8};
+  const auto expect_refused = [&](const AllToAllCounts& counts, const char* why) {
+    std::string text = "nothing was thrown";
+    try {
+      rank.group.all_to_all({view_of(in), view_of(out), &counts}, rank.gather()).wait();
+    } catch (const InvalidArgument& error) {
+      text = error.what();
+    }
+    EXPECT_NE(text.find(why), std::string::npos) << text << ", expected: " << why;
+  };
+  const auto changed = [&](const auto& change) {
+    AllToAllCounts counts = right;
+    change(counts);
+    return counts;
+  };
+  expect_refused(changed([](auto& c) { c.sent.push_back(0); }), "counts.sent must have");
+  expect_refused(changed([](auto& c) { c.received.pop_back(); }), "counts.received must have");
+  expect_refused(changed([](auto& c) { c.sent[0] = -1; }), "counts.sent[0] must be in [0, ");
+  expect_refused(changed([](auto& c) { c.largest = 7; }), "[0, 7], not 8");
+  expect_refused(changed([](auto& c) { c.sent[0] = 7; }), "the counts of sent add up to ");
+  expect_refused(changed([](auto& c) { c.received[0] = 7; }), "the counts of received add up to ");
+  expect_refused(changed([](auto& c) {
+                   c.largest = int64_t{1} << 60;
+                   for (int64_t& count : c.sent) count = c.largest;
+                 }),
+                 "add up to more than the ");
+  expect_refused(changed([](auto& c) { c.largest = int64_t{1} << 62; }), "counts.largest is no");
+  if (size > 1) {
+    const auto moves_two = [&](auto& c) {
+      c.largest = 10;
+      c.sent[own] -= 2;
+      c.sent[(own + 1) % size] += 2;
+    };
+    expect_refused(changed(moves_two), "the rank sends itself 6 elements, but receives 8");
+  }
+  // The group goes on.
+  rank.group.all_to_all({view_of(in), view_of(out), &right}, rank.gather()).wait();
 }
 
 // A caller's mistake throws at the call and costs nothing: the group goes on.

@@ -78,6 +78,10 @@ TEST(GpuNcclOneRank, EveryCollective_GoesThroughTheLibrary) {
       const GpuArray exchanged(world, DType::f32, kFew);
       group.all_to_all({in.view(), exchanged.view()}, stream).wait();
       EXPECT_EQ(exchanged.values<float>(), values);
+      const AllToAllCounts counts{.sent = {kFew}, .received = {kFew}, .largest = kFew};
+      const GpuArray counted(world, DType::f32, kFew);
+      group.all_to_all({in.view(), counted.view(), &counts}, stream).wait();
+      EXPECT_EQ(counted.values<float>(), values);
       const GpuArray shifted(world, DType::f32, kFew);
       group.shift({in.view(), shifted.view()}, stream).wait();
       EXPECT_EQ(shifted.values<float>(), values);

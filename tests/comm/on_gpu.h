@@ -33,7 +33,7 @@ class OnGpu final : public ForwardingCommunicator {
     return ForwardingCommunicator::broadcast({on(args.inout), args.root}, stream);
   }
   Work all_to_all(const AllToAll& args, StreamRef stream) override {
-    return ForwardingCommunicator::all_to_all({on(args.in), on(args.out)}, stream);
+    return ForwardingCommunicator::all_to_all({on(args.in), on(args.out), args.counts}, stream);
   }
   Work shift(const Shift& args, StreamRef stream) override {
     return ForwardingCommunicator::shift({on(args.in), on(args.out)}, stream);

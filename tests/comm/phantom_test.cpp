@@ -48,6 +48,16 @@ Moved run_program(Communicator& group, Context& context, Device device) {
     group.all_reduce({wide, workspace(Collective::all_reduce, wide)}, stream);
     for (int root = 0; root < size; ++root) group.broadcast({part, root}, stream);
     group.all_to_all({whole, memory(DType::bf16, n * size)}, stream);
+    // From rank a to rank b go n (a + 2 b) elements, none from rank 0 to itself.
+    AllToAllCounts counts{.largest = n * 3 * (size - 1)};
+    int64_t sent = 0, received = 0;
+    for (int r = 0; r < size; ++r) {
+      counts.sent.push_back(n * (group.rank() + 2 * r));
+      counts.received.push_back(n * (r + 2 * group.rank()));
+      sent += counts.sent.back();
+      received += counts.received.back();
+    }
+    group.all_to_all({memory(DType::bf16, sent), memory(DType::bf16, received), &counts}, stream);
     group.shift({part, memory(DType::bf16, part.numel())}, stream);
     group.barrier(stream);
     if (size > 1 && group.rank() == 0) group.send(part, 1, 3, stream);

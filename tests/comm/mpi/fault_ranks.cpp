@@ -143,6 +143,7 @@ std::map<std::string, Trouble> troubles(const Lines& lines) {
           all_gather(rank, 10);
           all_gather(rank, rank.rank() == 1 ? 300'000 : 200'000);
         }}},
+      {"wrong_count", {kLong, [](const Rank& rank) { exchange_with_a_wrong_count(rank, 4); }}},
       {"throw",
        {kLong,
         [](const Rank& rank) {

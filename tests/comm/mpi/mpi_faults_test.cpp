@@ -150,6 +150,14 @@ TEST_P(MpiFaults, SizesThatDiffer_FailOnAllRanks) {
   }
 }
 
+TEST_P(MpiFaults, CountThatDiffers_FailsOnTheReceiverAndReachesAll) {
+  const Outcome outcome = run("wrong_count", 72);
+  ASSERT_EQ(outcome.lines.size(), 3u) << outcome.output;
+  for (const auto& [rank, text] : outcome.lines) {
+    EXPECT_THAT(text, HasSubstr("rank 0 sends 20 bytes to rank 1, which expects 16")) << rank;
+  }
+}
+
 TEST_P(MpiFaults, RankThatThrows_TellsItsPeers) {
   const Outcome outcome = run_job("throw", GetParam());
   expect_a_quick_end(outcome, GetParam());
