@@ -41,7 +41,7 @@ class MatrixRule {
   // The dtype of directions and steps, beside weights of `weights`: f32 | f64. At most as wide.
   virtual DType direction_dtype(DType weights) const { return weights; }
 
-  // `args.direction` is written, states change in place, weights are read alone. As
+  // `args.direction` is written, states change in place; there are no weights. As
   // Optimizer::update(): asynchronous on `stream`, deterministic, element i depends on element i.
   virtual void direct(const Update& args, const HyperParameters& hyper, StreamRef stream) const = 0;
   // matrix: [rows, columns] direction_dtype(), contiguous, on the device: a direction, which

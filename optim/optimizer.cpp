@@ -6,11 +6,22 @@
 
 namespace zinc::optim {
 
+std::vector<std::string_view> Optimizer::state_names() const {
+  std::vector<std::string_view> names;
+  for (int i = 0; i < num_states(); ++i) names.push_back(state_name(i));
+  const MatrixRule* const matrices = matrix_rule();
+  for (int i = 0; matrices != nullptr && i < matrices->num_states(); ++i) {
+    names.push_back(matrices->state_name(i));
+  }
+  return names;
+}
+
 int Optimizer::state_index(std::string_view state) const {
   std::string known;
-  for (int i = 0; i < num_states(); ++i) {
-    if (state_name(i) == state) return i;
-    known += str(" ", state_name(i));
+  const std::vector<std::string_view> names = state_names();
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] == state) return static_cast<int>(i);
+    known += str(" ", names[i]);
   }
   throw InvalidArgument(str("optimizer ", name(), " has no state called '", state, "'; it has",
                             known.empty() ? " none" : known));

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/stream.h"
 #include "core/view.h"
@@ -25,7 +26,8 @@ inline constexpr int kMaxOptimizerStates = 4;
 
 // The states that a rule keeps for an element beside its weight.
 struct States {
-  int count = 0;
+  int count = 0;                  // of an element that Optimizer::update() sees
+  int in_matrices = 0;            // of an element of a matrix that the matrix rule takes
   DType beside_f32 = DType::f32;  // f32 | bf16: the dtype of states of f32 weights
   // The dtype of the states of weights of dtype `weights`, f32 | f64.
   DType dtype(DType weights) const { return weights == DType::f32 ? beside_f32 : weights; }
@@ -59,10 +61,15 @@ class Optimizer {
   virtual std::string_view state_name(int i) const = 0;  // checkpoint names: "exp_avg"
   // The dtype of the states of f32 weights: f32, or bf16 for a rule with stochastic rounding.
   virtual DType state_dtype() const { return DType::f32; }
-  States states() const { return {num_states(), state_dtype()}; }
+  States states() const {
+    return {num_states(), matrix_rule() != nullptr ? matrix_rule()->num_states() : 0,
+            state_dtype()};
+  }
+  // The names of all states: the optimizer's, then those of its matrix rule.
+  std::vector<std::string_view> state_names() const;
   // The rule of parameters that are seen whole; null: there are none.
   virtual const MatrixRule* matrix_rule() const { return nullptr; }
-  // The number of a state by its name; throws InvalidArgument with all names.
+  // The place of a state in state_names(); throws InvalidArgument with all names.
   int state_index(std::string_view state) const;
   // The number of scalars through which a step changes update()'s kernels, for work that is queued
   // once and runs in many steps. 0: the rule has no such form, and Update::scalars is absent. For

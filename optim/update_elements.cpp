@@ -25,17 +25,16 @@ void store(const A* from, const View& to, int64_t begin, int64_t count) {
 
 }  // namespace
 
-bool may_update_on_host(const Update& args, int num_states) {
-  const View& weights = args.weights;
-  if (weights.device().meta) return false;
-  require(weights.device().is_cpu(), "update_elements: the weights are on ", weights.device(),
+bool may_update_on_host(const Update& args, const View& changed, int num_states) {
+  if (changed.device().meta) return false;
+  require(changed.device().is_cpu(), "update_elements: the weights are on ", changed.device(),
           ", where an update needs a kernel; or keep the states on the CPU: \"offload_optimizer\": "
           "{\"device\": \"cpu\"}");
   require(num_states >= 0 && num_states <= kMaxOptimizerStates, "update_elements: ", num_states,
           " states; ", kMaxOptimizerStates, " at most");
   for (size_t i = 0; i < static_cast<size_t>(num_states); ++i) {
-    require(args.states[i].dtype() == weights.dtype(), "update_elements: state ", i, " is ",
-            args.states[i].dtype(), ", and the weights are ", weights.dtype());
+    require(args.states[i].dtype() == changed.dtype(), "update_elements: state ", i, " is ",
+            args.states[i].dtype(), ", and the weights are ", changed.dtype());
   }
   return true;
 }

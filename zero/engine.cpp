@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "kernels/attention_library.h"
 #include "kernels/gemm_choice.h"
 #include "nn/buffer.h"
+#include "nn/embedding.h"
 #include "nn/first_values.h"
 #include "nn/linear.h"
 #include "optim/factory.h"
@@ -179,14 +181,42 @@ std::unique_ptr<parallel::PipelineCut> prepare_model(nn::Model& model, const Eng
   return cut;
 }
 
+// The parameters that the rule takes as whole matrices: it is asked for the trained weights of
+// linear layers in the model's blocks. Throws ConfigError if ranks have slices of one.
+std::set<const autograd::Parameter*> choose_matrices(nn::Model& model,
+                                                     const optim::MatrixRule* rule) {
+  std::set<const autograd::Parameter*> matrices;
+  if (rule == nullptr) return matrices;
+  for (const nn::Parameter* parameter : model.parameters()) {
+    const bool is_table = dynamic_cast<const nn::Embedding*>(&parameter->parent()) != nullptr;
+    if (!parameter->requires_grad() || parameter->shape().rank() != 2 || is_table) continue;
+    bool in_unit = false;
+    for (const nn::Module* module = &parameter->parent(); module != nullptr;
+         module = module->parent()) {
+      in_unit = in_unit || module->is_shard_unit();
+    }
+    if (!in_unit || !rule->takes(*parameter)) continue;
+    if (parameter->slice()) {
+      throw ConfigError(
+          str("optimizer.type: the update rule takes whole matrices, and each tensor ",
+              "rank has a slice of ", parameter->name(),
+              ": set zinc.mesh.tensor to 1, or take another optimizer"));
+    }
+    matrices.insert(parameter);
+  }
+  return matrices;
+}
+
 // The groups of the parameters that this rank has.
 ShardGroups groups_of(nn::Model& model, const EngineConfig& config, int world,
-                      const parallel::PipelineCut* cut, bool trains) {
+                      const parallel::PipelineCut* cut, bool trains,
+                      const optim::MatrixRule* matrix_rule) {
   std::function<GroupPart(const autograd::Parameter&)> part_of;
   if (cut != nullptr) {
     part_of = [cut](const autograd::Parameter& parameter) { return cut->part_of(parameter); };
   }
-  return make_shard_groups(model, world, config.zero.param_persistence_threshold, part_of, trains);
+  return make_shard_groups(model, world, config.zero.param_persistence_threshold, part_of,
+                           {.trains = trains, .matrices = choose_matrices(model, matrix_rule)});
 }
 
 // What is known of a step before the first one.
@@ -307,7 +337,8 @@ class Engine::Impl {
         kernels_(context_, config_.wgmma),
         example_(example_of(model, config_, config.batch.sequence > 0, options)),
         cut_(prepare_model(model, config_, world, example_.batch)),
-        groups_(groups_of(model, config_, world_.size(), cut_.get(), !options.computes_only)),
+        groups_(groups_of(model, config_, world_.size(), cut_.get(), !options.computes_only,
+                          optimizer_->matrix_rule())),
         step_plan_(plan_step(model, groups_, config_, example_, whole_, options, cut_.get())),
         rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper,
                optimizer_->state_dtype() != DType::f32),
@@ -440,6 +471,7 @@ class Engine::Impl {
             .weights = first_values_,
             .clock = clock_,
             .states = optimizer_->states(),
+            .matrix_rule = optimizer_->matrix_rule(),
             .wire_divisor = wire_divisor(config_.gradient, world_.size()),
             .make_sums = std::move(options.gradient_sums)};
   }
@@ -484,7 +516,7 @@ class Engine::Impl {
             .stores = stores_,
             .rules = rules_,
             .optimizer = *optimizer_,
-            .has_own_optimizer = is_clients_,
+            .host_decides = is_clients_ || optimizer_->matrix_rule() != nullptr,
             .recorded =
                 recorded != nullptr && optimizer_->num_scalars() > 0 ? &recorded->step() : nullptr};
   }

@@ -142,7 +142,8 @@ std::unique_ptr<SwappedShards> make_swapped(const EngineConfig& config, const St
   const OffloadConfig& offload = config.zero.offload_optimizer;
   if (tier_of(offload) != Tier::nvme) return nullptr;
   return std::make_unique<SwappedShards>(
-      inputs.groups, optimizer_tiles(inputs.groups, inputs.communicator, tile_numel(config)),
+      inputs.groups,
+      optimizer_tiles(inputs.groups, inputs.communicator, inputs.states, tile_numel(config)),
       inputs.states, Label::optimizer, inputs.context, swap_settings(config, offload, clock));
 }
 
@@ -192,10 +193,12 @@ std::unique_ptr<WeightUpdate> make_update(const EngineConfig& config, const Stor
                                           const Stores& stores) {
   const OffloadConfig& offload = config.zero.offload_optimizer;
   WeightUpdateOptions options{.order = inputs.program.record.use_order,
-                              .states = inputs.states,
                               .tile_numel = tile_numel(config),
                               .on_device = offload.device == OffloadDevice::cpu &&
-                                           config.offload_step == OffloadStep::device};
+                                           config.offload_step == OffloadStep::device,
+                              .matrix_rule = inputs.matrix_rule,
+                              .matrix_windows = inputs.program.program.matrix_windows(),
+                              .parts = config.zero.stage == 0 ? 1 : inputs.communicator.size()};
   if (stores.swapped != nullptr) {
     options.swap = {.states = stores.swapped.get(),
                     .gradients = stores.swapped_gradients.get(),
@@ -204,7 +207,8 @@ std::unique_ptr<WeightUpdate> make_update(const EngineConfig& config, const Stor
                     .write_behind = offload.pipeline_write};
   }
   return std::make_unique<WeightUpdate>(*stores.weights, *stores.gathered, *stores.gradients,
-                                        inputs.context, options);
+                                        inputs.groups, inputs.communicator, inputs.context,
+                                        options);
 }
 
 // Whether updates run beside passes: the host computes them, and no phase waits for the phase
@@ -260,13 +264,16 @@ StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, 
       .reduces_every = !keeps_whole_sums(config),
       // A dynamic model gathers in backward; only this keeps the ranks' collectives in one order.
       .reduces_after_backward = (dynamic_model && zero.stage == 3) || config.cuda_graph,
-      .losses_in_backward = config.batches_together() > 1};
+      .losses_in_backward = config.batches_together() > 1,
+      .sees_matrices = trains && std::ranges::any_of(groups, has_matrices)};
   if (!trains) {
     policy.update = UpdateTime::never;
     return policy;
   }
-  // With several parts in a stage (interleave), no first forward pass has all groups.
-  if (config.pipeline.interleave == 1 && updates_beside_passes(config, device, dynamic_model)) {
+  // Matrices are gathered within the step. With several parts in a stage (interleave), no first
+  // forward pass has all groups.
+  if (!policy.sees_matrices && config.pipeline.interleave == 1 &&
+      updates_beside_passes(config, device, dynamic_model)) {
     policy.update = config.pipeline.ranks == 1 && may_update_during_backward(config, groups)
                         ? UpdateTime::during_backward
                         : UpdateTime::beside_forward;

@@ -247,7 +247,7 @@ TEST(ComputingEngine, TakesWeightsAlone_AndWhatItsPlanSays) {
         }
         int64_t weights = 0;
         nn::Gpt2 model(test::tiny_config());
-        for (const ShardGroup& group : make_shard_groups(model, world, 0, {}, /*trains=*/false)) {
+        for (const ShardGroup& group : make_shard_groups(model, world, 0, {}, {.trains = false})) {
           weights += group.numel() * size_of(dtype);
         }
         EXPECT_EQ(real.weights, stage == 3 ? weights / world : weights);

@@ -18,6 +18,7 @@
 #include "zero/group/group_sums.h"
 #include "zero/group/reducer.h"
 #include "zero/group/sums_away.h"
+#include "zero/group/tile_inputs.h"
 #include "zero/layout/backward_turn.h"
 #include "zero/layout/shard_group.h"
 #include "zero/layout/state_split.h"
@@ -51,7 +52,7 @@ struct GradientStoreOptions {
   ByGroup<BackwardTurn> turns{};
 };
 
-class GradientStore {
+class GradientStore final : public TileInputs {
  public:
   // `groups`, `communicator`, `context` and `clock` must outlive this.
   GradientStore(const ShardGroups& groups, comm::Communicator& communicator, Context& context,
@@ -94,7 +95,7 @@ class GradientStore {
   // updates, or part of it. Returns [slice.range.size()] GradientPolicy::kept in the slice's tier,
   // valid for work on the compute stream until discard(). Sums off the device come as
   // SumsAway::read() gives them. Throws IoError.
-  ConstView gradient(const OwnedRange& slice);
+  ConstView gradient(const OwnedRange& slice) override;
   // The same on the device, to be changed.
   View on_device(const OwnedRange& slice) { return of(slice.group).sums->on_device(slice); }
   void discard();  // the step has ended or was skipped: frees the sums
@@ -105,12 +106,9 @@ class GradientStore {
     if (options_.away != nullptr) options_.away->discard(group);
   }
 
-  // True if the group's sums, whose reduction was issued, have reached their tier. Starts transfers
-  // that can be started. Throws IoError.
-  bool has_arrived(int group) { return of(group).sums->has_arrived(); }
-  // After this call gradient() gives the group's sums to work on `stream`. In host memory: `stream`
-  // waits for them. In swap space: the calling thread waits. Throws IoError.
-  void await(int group, StreamRef stream) { of(group).sums->await(stream); }
+  // Of the group's sums, whose reduction was issued.
+  bool has_arrived(int group) override { return of(group).sums->has_arrived(); }
+  void await(int group, StreamRef stream) override { of(group).sums->await(stream); }
 
  private:
   struct GroupState {

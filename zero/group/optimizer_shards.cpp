@@ -47,21 +47,36 @@ OptimizerShards::OptimizerShards(const ShardGroups& groups, comm::Communicator& 
   if (swapped != nullptr) return;
   for (const ShardGroup& group : groups) {
     for (const Tier tier : {Tier::device, Tier::pinned_host}) {
-      const int64_t numel = split_.numel(group, tier);
-      if (numel == 0) continue;
-      const auto zeros = [&](int plane) {
-        const DType dtype = dtype_of(group, plane);
-        Block block = context.allocate(numel * size_of(dtype), Label::optimizer, tier);
-        const OwnedRange all{.range = {0, numel}, .tier = tier};
-        kernels::fill({.y = host_memory(view_of(block, dtype, all))}, context.compute());
-        return block;
-      };
+      if (split_.numel(group, tier) == 0) continue;
       Buffers& buffers = buffers_[group][static_cast<size_t>(tier)];
-      if (group.dtype() != group.wide_dtype() || tier != Tier::device || own_master)
-        buffers.master = zeros(kMasterPlane);
-      for (int i = 0; i < states.count; ++i) buffers.states.push_back(zeros(kFirstStatePlane + i));
+      if (group.dtype() != group.wide_dtype() || tier != Tier::device || own_master) {
+        buffers.master = make_plane(group, tier, kMasterPlane);
+      }
+      for (int i = 0; i < states.count + states.in_matrices; ++i) {
+        buffers.states.push_back(make_plane(group, tier, kFirstStatePlane + i));
+      }
     }
   }
+}
+
+// Filled with zeros.
+OptimizerShards::Plane OptimizerShards::make_plane(const ShardGroup& group, Tier tier, int plane) {
+  Range places{};
+  for (const Segment& segment : group.segments()) {
+    if (!is_trained(segment.kind) || !has_plane(states_, segment.kind, plane)) continue;
+    for (const OwnedRange& slice : split_.cut(group, segment, owned(segment))) {
+      if (slice.tier != tier) continue;
+      if (places.empty()) places = {slice.place, slice.place};
+      places.end = slice.place + slice.range.size();
+    }
+  }
+  if (places.empty()) return {};
+  const DType dtype = dtype_of(group, plane);
+  Plane made{.block = context_.allocate(places.size() * size_of(dtype), Label::optimizer, tier),
+             .first = places.begin};
+  const OwnedRange all{.range = {0, places.size()}, .tier = tier, .place = made.first};
+  kernels::fill({.y = host_memory(view_of(made, dtype, all))}, context_.compute());
+  return made;
 }
 
 const OptimizerShards::Buffers& OptimizerShards::buffers_of(const OwnedRange& slice) const {
@@ -71,22 +86,22 @@ const OptimizerShards::Buffers& OptimizerShards::buffers_of(const OwnedRange& sl
 bool OptimizerShards::has_master(const ShardGroup& group) const {
   const ByTier& tiers = buffers_[group];
   return swapped_ != nullptr || std::any_of(tiers.begin(), tiers.end(), [](const Buffers& buffers) {
-           return static_cast<bool>(buffers.master);
+           return static_cast<bool>(buffers.master.block);
          });
 }
 
 bool OptimizerShards::has_master(const OwnedRange& slice) const {
-  return swapped_ != nullptr || static_cast<bool>(buffers_of(slice).master);
+  return swapped_ != nullptr || static_cast<bool>(buffers_of(slice).master.block);
 }
 
 Range OptimizerShards::owned(const Segment& segment, int rank) const {
   return segment.shard(rank, split_.parts());
 }
 
-View OptimizerShards::view_of(const Block& block, DType dtype, const OwnedRange& slice) const {
-  return View(block.data(), dtype, Shape{block.bytes() / size_of(dtype)}, context_.device(),
-              slice.tier)
-      .narrow(0, slice.place, slice.range.size());
+View OptimizerShards::view_of(const Plane& plane, DType dtype, const OwnedRange& slice) const {
+  return View(plane.block.data(), dtype, Shape{plane.block.bytes() / size_of(dtype)},
+              context_.device(), slice.tier)
+      .narrow(0, slice.place - plane.first, slice.range.size());
 }
 
 View OptimizerShards::master(const OwnedRange& slice) const {
@@ -95,12 +110,13 @@ View OptimizerShards::master(const OwnedRange& slice) const {
   return view_of(buffers_of(slice).master, group.wide_dtype(), slice);
 }
 
-View OptimizerShards::state(const OwnedRange& slice, int index) const {
-  const int plane = kFirstStatePlane + index;
+View OptimizerShards::state(const OwnedRange& slice, int plane) const {
   const ShardGroup& group = groups_[slice.group];
+  bug_check(state_planes(states_, slice.segment).has(plane), "group ", group.name(),
+            " has no plane ", plane, " in the segment of ", name_of(slice.segment));
   if (swapped_ != nullptr) return swapped_->read(group, slice.range, plane);
-  return view_of(buffers_of(slice).states[static_cast<size_t>(index)], dtype_of(group, plane),
-                 slice);
+  return view_of(buffers_of(slice).states[static_cast<size_t>(plane - kFirstStatePlane)],
+                 dtype_of(group, plane), slice);
 }
 
 void OptimizerShards::write(const ShardGroup& group, const Segment& segment, int plane, Range range,
@@ -122,12 +138,12 @@ void OptimizerShards::write_stored(const ShardGroup& group, const Segment& segme
   }
   for (const OwnedRange& piece : split_.cut(group, segment, range)) {
     const Buffers& buffers = buffers_of(piece);
-    const Block& block = plane == kMasterPlane
-                             ? buffers.master
-                             : buffers.states[static_cast<size_t>(plane - kFirstStatePlane)];
-    if (!block) continue;
+    const Plane& to = plane == kMasterPlane
+                          ? buffers.master
+                          : buffers.states[static_cast<size_t>(plane - kFirstStatePlane)];
+    if (!to.block) continue;
     transfer(values.narrow(0, piece.range.begin - range.begin, piece.range.size()),
-             view_of(block, dtype_of(group, plane), piece), context_.compute());
+             view_of(to, dtype_of(group, plane), piece), context_.compute());
   }
 }
 
@@ -141,7 +157,10 @@ std::vector<UpdatedRange> OptimizerShards::slices(const ModelView& model) const 
     if (has_master(of)) slice.model_weights = model_weights;
     if (swapped_ != nullptr) continue;
     slice.weights = has_master(of) ? master(of) : model_weights;
-    for (int i = 0; i < states_.count; ++i) slice.states[static_cast<size_t>(i)] = state(of, i);
+    const Planes planes = state_planes(states_, of.segment);
+    for (int plane = planes.begin; plane < planes.end; ++plane) {
+      slice.states[static_cast<size_t>(plane - planes.begin)] = state(of, plane);
+    }
   }
   return slices;
 }

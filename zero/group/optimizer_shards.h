@@ -13,6 +13,7 @@
 #include "comm/communicator.h"
 #include "core/context.h"
 #include "optim/optimizer.h"
+#include "zero/layout/planes.h"
 #include "zero/layout/shard_group.h"
 #include "zero/layout/state_split.h"
 #include "zero/tiers/swapped_shards.h"
@@ -57,10 +58,10 @@ class OptimizerShards {
   bool has_master(const ShardGroup& group) const;
   bool has_master(const OwnedRange& slice) const;
   // master(): the master weights of an owned slice, if has_master(). state(): one of the slice's
-  // states, in the dtype of optim::States. Values in swap space come as SwappedShards::read() gives
-  // them.
+  // states, by plane, in the dtype of optim::States. Values in swap space come as
+  // SwappedShards::read() gives them.
   View master(const OwnedRange& slice) const;
-  View state(const OwnedRange& slice, int index) const;
+  View state(const OwnedRange& slice, int plane) const;
   // Writes one plane of an owned range. `values`: [range.size()] f32 (f64 models: f64) on the
   // device; rounded to nearest where states are narrower. Does nothing for master weights that do
   // not exist. On the compute stream.
@@ -83,16 +84,22 @@ class OptimizerShards {
   // write() of values in the plane's own dtype.
   void write_stored(const ShardGroup& group, const Segment& segment, int plane, Range range,
                     const ConstView& values);
+  // The values of one plane in one tier: those of the elements that have it, which are one run.
+  struct Plane {
+    Block block;
+    int64_t first = 0;  // OwnedRange::place of the first of them
+  };
   // The buffers of a group in one tier.
   struct Buffers {
-    Block master;
-    std::vector<Block> states;
+    Plane master;
+    std::vector<Plane> states;
   };
+  Plane make_plane(const ShardGroup& group, Tier tier, int plane);
   using ByTier = std::array<Buffers, kNumTiers>;
   Range owned(const Segment& segment, int rank) const;
   const Buffers& buffers_of(const OwnedRange& slice) const;
   // The slice in a buffer of values of `dtype`.
-  View view_of(const Block& block, DType dtype, const OwnedRange& slice) const;
+  View view_of(const Plane& plane, DType dtype, const OwnedRange& slice) const;
   DType dtype_of(const ShardGroup& group, int plane) const {
     return plane == kMasterPlane ? group.wide_dtype() : states_.dtype(group.wide_dtype());
   }

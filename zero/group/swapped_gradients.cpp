@@ -10,10 +10,11 @@ namespace {
 
 constexpr size_t kIncomingBuffers = 2;
 
-// The tiles of the optimizer: an update then finds states and gradients in tiles of one range.
+// Cut as the tiles of the optimizer: an update then finds states and gradients in tiles of one
+// range.
 std::vector<Tile> gradient_tiles(const ShardGroups& groups, const comm::Communicator& communicator,
                                  const SwappedGradientsOptions& options) {
-  std::vector<Tile> tiles = optimizer_tiles(groups, communicator, options.tile_numel);
+  std::vector<Tile> tiles = optimizer_tiles(groups, communicator, {}, options.tile_numel);
   for (Tile& tile : tiles) tile.encoding.dtype = options.dtype;
   return tiles;
 }

@@ -65,9 +65,7 @@ OwnedValues WeightValues::masters() {
 
 OwnedValues WeightValues::values_of(int plane) {
   if (plane == kMasterPlane) return masters();
-  return [this, plane](const OwnedRange& slice) {
-    return store_.optimizer().state(slice, plane - kFirstStatePlane);
-  };
+  return [this, plane](const OwnedRange& slice) { return store_.optimizer().state(slice, plane); };
 }
 
 void WeightValues::read_master(ParameterIndex parameter, View out) {
@@ -89,8 +87,8 @@ void WeightValues::read_master(ParameterIndex parameter, View out) {
   forget_decoded();
 }
 
-void WeightValues::read_state(ParameterIndex parameter, int state, View out) {
-  read_owned(parameter, values_of(kFirstStatePlane + state), out);
+void WeightValues::read_state(ParameterIndex parameter, int plane, View out) {
+  read_owned(parameter, values_of(plane), out);
 }
 
 void WeightValues::read_owned(ParameterIndex parameter, const OwnedValues& values, View out) {
@@ -244,9 +242,10 @@ void WeightValues::load(const ShardGroup& group, const Placement& placement, Ran
     if (!is_trained(placement.segment)) continue;
     const Range owned = intersect(piece, store_.optimizer().owned(segment));
     for (size_t plane = kFirstStatePlane; plane < planes.size(); ++plane) {
-      if (!is_there(plane)) continue;
+      const auto number = static_cast<int>(plane);
+      if (!has_plane(store_.options().states, segment.kind, number) || !is_there(plane)) continue;
       load_range(context_, planes[plane], placement, owned, [&](const View& values) {
-        store_.optimizer().write(group, segment, static_cast<int>(plane), owned, values);
+        store_.optimizer().write(group, segment, number, owned, values);
       });
     }
     // On a meta device all pieces take the same bytes: one is enough.

@@ -35,7 +35,7 @@ class WeightValues {
   // The values that the optimizer works on (master weights, if there are any): flat [numel] f32
   // (f64 models: f64), on the context's device.
   void read_master(ParameterIndex parameter, View out);
-  void read_state(ParameterIndex parameter, int state, View out);
+  void read_state(ParameterIndex parameter, int plane, View out);
   // The values of read_master() or read_state() for `range` of the group's arena: flat
   // [range.size()]. `range` is part of the parameter, in this rank's shard of its segment. Every
   // rank has its shard on every stage. Not collective.

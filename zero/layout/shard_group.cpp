@@ -32,8 +32,8 @@ bool keeps_small_apart(const std::vector<autograd::Parameter*>& parameters, int 
 }  // namespace
 
 std::string_view name_of(SegmentKind kind) {
-  static constexpr std::array<std::string_view, kNumSegmentKinds> kNames{"trained", "persistent",
-                                                                         "frozen", "quantized"};
+  static constexpr std::array<std::string_view, kNumSegmentKinds> kNames{
+      "trained", "persistent", "matrices", "frozen", "quantized"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -49,18 +49,26 @@ Range intersect(const Range& a, const Range& b) {
 
 ShardGroup::ShardGroup(int index, std::string name,
                        const std::vector<autograd::Parameter*>& parameters, int world,
-                       int64_t persistence_threshold, bool in_unit, bool trains)
+                       int64_t persistence_threshold, bool in_unit, const LayoutOptions& options)
     : index_(index), name_(std::move(name)), in_unit_(in_unit), world_(world) {
   require(!parameters.empty(), "shard group '", name_, "' has no parameters");
   require(world > 0, "shard group '", name_, "': the world size must be positive, not ", world);
   dtype_ = parameters.front()->dtype();
-  const bool keeps_small = trains && keeps_small_apart(parameters, world, persistence_threshold);
+  const auto is_matrix = [&](const autograd::Parameter& parameter) {
+    return options.trains && options.matrices.contains(&parameter);
+  };
+  std::vector<autograd::Parameter*> by_elements;
+  std::ranges::copy_if(
+      parameters, std::back_inserter(by_elements),
+      [&](const autograd::Parameter* parameter) { return !is_matrix(*parameter); });
+  const bool keeps_small =
+      options.trains && keeps_small_apart(by_elements, world, persistence_threshold);
   for (autograd::Parameter* parameter : parameters) {
     require(parameter->dtype() == dtype_, "shard group '", name_, "': all parameters must be of ",
             "one dtype: ", parameters.front()->name(), " is ", dtype_, ", ", parameter->name(),
             " is ", parameter->dtype());
     SegmentKind kind =
-        trains && parameter->requires_grad() ? SegmentKind::trained : SegmentKind::frozen;
+        options.trains && parameter->requires_grad() ? SegmentKind::trained : SegmentKind::frozen;
     if (const auto& format = parameter->block_format(); format) {
       require(kind == SegmentKind::frozen, "parameter '", parameter->name(), "' is trained, and ",
               "cannot be kept in ", name_of(*format), ": freeze it, or train an adapter");
@@ -70,6 +78,7 @@ ShardGroup::ShardGroup(int index, std::string name,
       kind = SegmentKind::quantized;
     }
     if (keeps_small && is_small(*parameter, persistence_threshold)) kind = SegmentKind::persistent;
+    if (is_matrix(*parameter)) kind = SegmentKind::matrices;
     placements_.push_back({.parameter = parameter, .offset = 0, .segment = kind});
     if (is_trained(kind)) ++num_trained_parameters_;
   }
@@ -149,9 +158,15 @@ std::vector<Range> ShardGroup::trained_gaps() const {
   return gaps;
 }
 
+bool has_matrices(const ShardGroup& group) {
+  return std::ranges::any_of(group.segments(), [](const Segment& segment) {
+    return segment.kind == SegmentKind::matrices;
+  });
+}
+
 ShardGroups make_shard_groups(nn::Module& model, int world, int64_t persistence_threshold,
                               const std::function<GroupPart(const autograd::Parameter&)>& part_of,
-                              bool trains) {
+                              const LayoutOptions& options) {
   const auto unit_of = [](const nn::Parameter& parameter) {
     nn::Module* unit = nullptr;
     for (nn::Module* module = &parameter.parent(); module != nullptr; module = module->parent()) {
@@ -168,7 +183,7 @@ ShardGroups make_shard_groups(nn::Module& model, int world, int64_t persistence_
   const auto finish = [&] {
     if (pending.empty()) return;
     groups.emplace_back(static_cast<int>(groups.size()), pending_name, pending, world,
-                        persistence_threshold, pending_unit != nullptr, trains);
+                        persistence_threshold, pending_unit != nullptr, options);
     pending.clear();
   };
   for (nn::Parameter* parameter : model.parameters()) {

@@ -2,16 +2,16 @@
 //
 // A shard group is the unit of gathering and reducing. By default a group is one transformer block.
 // Parameters outside any block form groups of their own: the embeddings; the final norm and the
-// head. The parameters of a group lie in one flat arena. The arena has up to four segments:
+// head. The parameters of a group lie in one flat arena. The arena has up to five segments:
 //
-//   [ trained | persistent | frozen | quantized ]
+//   [ trained | persistent | matrices | frozen | quantized ]
 //
-// The trained and the persistent segment are both trained. So everything that is trained is one
-// range at the start of the arena.
+// The first three segments are trained. So everything that is trained is one range at the start of
+// the arena.
 //
 // Note [Layout]
-// Offsets depend on the model, the world size and the persistence threshold alone. They are the
-// same on every stage, on every tier and in every dtype.
+// Offsets depend on the model, the world size, the persistence threshold and the choice of matrices
+// alone. They are the same on every stage, on every tier and in every dtype.
 // - A parameter starts at a multiple of kNormChunk elements. The gradient norm is summed over
 //   chunks of that size, so a chunk belongs to one parameter.
 // - A segment is padded to a multiple of world * kShardUnit elements and cut into `world` equal
@@ -21,6 +21,8 @@
 // - Small parameters get the persistent segment only if they fill at least one chunk per rank, or
 //   if the group trains nothing else. Otherwise most of that segment would be padding, and the
 //   small parameters lie in the trained segment.
+// - Parameters that the update rule takes as whole matrices (optim/matrix_rule.h) have a segment of
+//   their own, because their states are others.
 //
 // Note [Quantized segments]
 // Frozen parameters with a block format lie in the quantized segment. The segment holds encoded
@@ -34,6 +36,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,12 +58,13 @@ inline constexpr int64_t kShardUnit = 2048;  // elements: 4 KiB in 16 bits
 enum class SegmentKind : uint8_t {
   trained,
   persistent,  // trained, small: whole on every rank even where parameters are sharded
+  matrices,    // trained, updated as whole matrices
   frozen,
   quantized,  // frozen, kept encoded: Note [Quantized segments]
 };
-inline constexpr int kNumSegmentKinds = 4;
+inline constexpr int kNumSegmentKinds = 5;
 std::string_view name_of(SegmentKind kind);
-inline bool is_trained(SegmentKind kind) { return kind <= SegmentKind::persistent; }
+inline bool is_trained(SegmentKind kind) { return kind <= SegmentKind::matrices; }
 inline bool is_quantized(SegmentKind kind) { return kind == SegmentKind::quantized; }
 inline bool is_persistent(SegmentKind kind) { return kind == SegmentKind::persistent; }
 
@@ -124,15 +128,21 @@ struct Segment {
   }
 };
 
+struct LayoutOptions {
+  bool trains = true;  // false lays out every parameter as if it were frozen
+  // The trained parameters that the update rule takes as whole matrices.
+  std::set<const autograd::Parameter*> matrices{};
+};
+
 class ShardGroup {
  public:
   // `parameters` are in order of declaration and have one dtype. Trained parameters with at most
   // `persistence_threshold` elements are small: see Note [Layout]. Throws InvalidArgument if the
   // dtypes or the block formats differ, or if a trained parameter has a block format.
-  // `in_unit`: the parameters of a shard unit, or false: a run of parameters outside any. `trains`:
-  // false lays out every parameter as if it were frozen.
+  // `in_unit`: the parameters of a shard unit, or false: a run of parameters outside any.
   ShardGroup(int index, std::string name, const std::vector<autograd::Parameter*>& parameters,
-             int world, int64_t persistence_threshold, bool in_unit = true, bool trains = true);
+             int world, int64_t persistence_threshold, bool in_unit = true,
+             const LayoutOptions& options = {});
 
   int index() const { return index_; }
   const std::string& name() const { return name_; }
@@ -175,6 +185,9 @@ class ShardGroup {
   std::vector<Segment> segments_;
 };
 
+// Whether the update rule takes any parameter of the group as a whole matrix.
+bool has_matrices(const ShardGroup& group);
+
 // A value for every group, by the group's index.
 template <class T>
 class ByGroup : public std::vector<T> {
@@ -201,11 +214,12 @@ using GroupPart = std::optional<std::vector<int>>;
 // The groups of a model in order of declaration. There is one group per shard unit
 // (Module::mark_shard_unit; of nested units the outermost), and one per run of consecutive
 // parameters outside any unit. Parameters without elements belong to groups too. An empty
-// `part_of`: the rank has all parameters. `trains` as for ShardGroup. Throws InvalidArgument if the
-// model has no parameters, or as the constructor of ShardGroup does.
+// `part_of`: the rank has all parameters. Throws InvalidArgument if the model has no parameters, or
+// as the constructor of ShardGroup does.
 ShardGroups make_shard_groups(
     nn::Module& model, int world, int64_t persistence_threshold,
-    const std::function<GroupPart(const autograd::Parameter&)>& part_of = {}, bool trains = true);
+    const std::function<GroupPart(const autograd::Parameter&)>& part_of = {},
+    const LayoutOptions& options = {});
 
 // The index of a parameter that lies in no group: another rank has it.
 inline constexpr ParameterIndex kInNoGroup{.group = -1};

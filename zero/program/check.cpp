@@ -62,9 +62,11 @@ class Proof {
  private:
   // State of the current update, or of the last one.
   enum class Update : uint8_t { none, due, begun, published };
+  enum class Matrices : uint8_t { none, directed, steps };
   struct State {
     bool gathered = false;
     Update update = Update::none;
+    Matrices matrices = Matrices::none;
     int pins = 0;
     std::vector<int> done;  // finished gradients, by micro-batch side by side
     int64_t reduced = 0;    // micro-batches
@@ -121,6 +123,10 @@ class Proof {
         return;
       case OpKind::decide:
         return decide(op);
+      case OpKind::direct:
+        return direct(op, state);
+      case OpKind::transform:
+        return transform(op);
       case OpKind::update:
         return update(op, state);
       case OpKind::publish:
@@ -145,7 +151,24 @@ class Proof {
     next_published_ = 0;
   }
 
+  void direct(const Op& op, State& state) {
+    refuse(!in_step_, "it has its place in the step", op);
+    refuse(!decided_, "nothing has decided yet", op);
+    refuse(!has_matrices(inputs_.groups[op.group]), "the group has no matrices", op);
+    refuse(state.matrices != Matrices::none, "its directions are made already", op);
+    state.matrices = Matrices::directed;
+    directed_.push_back(op.group);
+  }
+
+  void transform(const Op& op) {
+    refuse(directed_.empty() || directed_.back() != op.group,
+           "it stands for the group whose directions were made last", op);
+    for (const int group : std::exchange(directed_, {})) states_[group].matrices = Matrices::steps;
+  }
+
   void update(const Op& op, State& state) {
+    refuse(has_matrices(inputs_.groups[op.group]) && state.matrices != Matrices::steps,
+           "the steps of its matrices are not made", op);
     refuse(inputs_.groups[op.group].num_trained_parameters() == 0, "the group is not trained", op);
     refuse(state.update == Update::none || (!is_late_ && !decided_), "nothing has decided yet", op);
     refuse(state.update != Update::due, "its update has begun already", op);
@@ -243,6 +266,7 @@ class Proof {
   bool reduces_ = false, is_last_ = false;  // micro-batch of its step
   bool is_late_ = false;                    // the update of the step before is under way
   bool in_step_ = false, normed_ = false, decided_ = false;
+  std::vector<int> directed_;  // groups whose directions no transform has taken yet
   size_t next_published_ = 0;  // in the order of uses
   size_t next_reduced_ = 0;    // in the order of reductions
   const Place start_{};

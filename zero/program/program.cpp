@@ -15,8 +15,9 @@ std::string_view name_of(EventKind kind) {
 }
 
 std::string_view name_of(OpKind kind) {
-  static constexpr std::array<std::string_view, 9> kNames{
-      "read", "gather", "release", "reduce", "norm", "decide", "update", "publish", "join"};
+  static constexpr std::array<std::string_view, 11> kNames{
+      "read",   "gather",    "release", "reduce",  "norm", "decide",
+      "direct", "transform", "update",  "publish", "join"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -98,6 +99,20 @@ uint64_t Program::hash() const {
   }
   for (const int group : resident) hash = combine_bits(hash, static_cast<uint64_t>(group));
   return hash;
+}
+
+std::vector<std::vector<int>> Program::matrix_windows() const {
+  std::vector<std::vector<int>> windows;
+  std::vector<int> directed;
+  for (const Place& place : step) {
+    for (const auto* ops : {&place.before, &place.after}) {
+      for (const Op& op : *ops) {
+        if (op.kind == OpKind::direct) directed.push_back(op.group);
+        if (op.kind == OpKind::transform) windows.push_back(std::exchange(directed, {}));
+      }
+    }
+  }
+  return windows;
 }
 
 std::vector<int> Program::update_order() const {

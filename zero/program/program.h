@@ -57,15 +57,18 @@ struct StepEvent {
 };
 
 enum class OpKind : uint8_t {
-  read,     // a rank's shards of a group may come from swap space from here on
-  gather,   // a group's arena is taken and filled from all ranks
-  release,  // a group's arena is given back
-  reduce,   // a group's gradients are summed over the ranks
-  norm,     // the norm of all summed gradients, over all ranks; of no group
-  decide,   // whether the step updates weights, and with which factor; belongs to no group
-  update,   // a group's weights and states may be updated from here on
-  publish,  // the rest of a group's update is issued, and its new weights go to all ranks
-  join,     // the compute stream waits for them
+  read,       // a rank's shards of a group may come from swap space from here on
+  gather,     // a group's arena is taken and filled from all ranks
+  release,    // a group's arena is given back
+  reduce,     // a group's gradients are summed over the ranks
+  norm,       // the norm of all summed gradients, over all ranks; of no group
+  decide,     // whether the step updates weights, and with which factor; belongs to no group
+  direct,     // directions of a group's matrices may be made from here on
+  transform,  // directions become steps: of this group, and of all directed since the last
+              // transform
+  update,     // a group's weights and states may be updated from here on
+  publish,    // the rest of a group's update is issued, and its new weights go to all ranks
+  join,       // the compute stream waits for them
 };
 std::string_view name_of(OpKind kind);
 
@@ -134,6 +137,8 @@ struct Program {
   uint64_t hash() const;
   // Trained groups in the order of their updates.
   std::vector<int> update_order() const;
+  // The groups that one transform is for, by transform. Each run ends with the op's own group.
+  std::vector<std::vector<int>> matrix_windows() const;
 };
 
 // True for an op of one group.

@@ -4,6 +4,8 @@
 //   reduce_gradients    | reduces, where a group's gradients are finished   |
 //   update_weights      | norm, decide, and the update of all groups,       |
 //                       | in the step                                       |
+//   transform_matrices  | directions and steps of matrices, ahead of their  | updates
+//                       | groups' updates                                   |
 //   update_early        | moves updates into backward, behind the reduction | reduces, updates
 //                       | of their group                                    |
 //   update_late         | moves updates into the next forward pass, ahead   | updates
@@ -19,6 +21,7 @@
 // Which of them run follows from the policy: choose_rewrites().
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "zero/program/rewrite.h"
@@ -32,6 +35,12 @@ Rewrite reduce_gradients();
 
 // The step: norm and decide, then update, publish and join of all groups.
 Rewrite update_weights();
+
+// For StepPolicy::sees_matrices: Note [Whole matrices]. Groups with matrices are taken window by
+// window: the directions of each, one transform, then their updates. A window has enough matrices
+// for kMatricesPerRank on each rank, so that operations can be shared out evenly.
+Rewrite transform_matrices();
+inline constexpr int64_t kMatricesPerRank = 2;
 
 // For UpdateTime::during_backward: Note [Updates during backward]. The last backward pass of a step
 // begins with decide. A group's update stands behind its last reduction and its last use.

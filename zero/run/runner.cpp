@@ -240,6 +240,10 @@ void Runner::run(const Op& op, bool ahead_of_use) {
     case OpKind::decide:
       if (!training().step.decide()) held_.push_back(op);
       return;
+    case OpKind::direct:
+      return training().update.direct(op.group);
+    case OpKind::transform:
+      return training().update.transform(op.group);
     case OpKind::update:
       if (held_.empty()) return training().update.update(op.group);
       return held_.push_back(op);

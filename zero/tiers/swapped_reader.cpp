@@ -21,7 +21,7 @@ void SwappedReader::read(int group, Range range, int plane, View out) {
   for (size_t i = 0; i < stored_.size(); ++i) {
     const Tile& tile = shards_.tiles()[i];
     const Range inside = intersect(tile.range, range);
-    if (tile.group != group || inside.empty()) continue;
+    if (tile.group != group || !tile.planes.has(plane) || inside.empty()) continue;
     if (cached_ != static_cast<int64_t>(i)) {
       cached_ = -1;
       shards_.read_beside(stored_[i], memory_);

@@ -11,7 +11,8 @@ namespace zinc::zero {
 namespace {
 
 void cut(const ShardGroup& group, const Segment& segment, const comm::Communicator& communicator,
-         const Encoding& encoding, int64_t most, std::vector<Tile>& tiles) {
+         const Encoding& encoding, int64_t most, std::vector<Tile>& tiles,
+         Planes planes = Tile().planes) {
   require(most > 0, "swap space: tiles of ", most, " elements");
   // A tile of 16-bit or encoded values has a multiple of kShardUnit elements, which are whole pages
   // in 16 bits. A wider tile has whole chunks.
@@ -22,7 +23,8 @@ void cut(const ShardGroup& group, const Segment& segment, const comm::Communicat
     tiles.push_back({.group = group.index(),
                      .segment = segment.kind,
                      .range = {begin, std::min(begin + length, own.end)},
-                     .encoding = encoding});
+                     .encoding = encoding,
+                     .planes = planes});
   }
 }
 
@@ -41,12 +43,19 @@ offload::SwapSettings swap_settings(const EngineConfig& config, const OffloadCon
 }
 
 std::vector<Tile> optimizer_tiles(const ShardGroups& groups, const comm::Communicator& communicator,
-                                  int64_t most) {
+                                  const optim::States& states, int64_t most) {
   std::vector<Tile> tiles;
   for (const ShardGroup& group : groups) {
     const Encoding wide{.dtype = group.wide_dtype()};
     for (const Segment& segment : group.segments()) {
-      if (is_trained(segment.kind)) cut(group, segment, communicator, wide, most, tiles);
+      if (!is_trained(segment.kind)) continue;
+      const Planes of_states = state_planes(states, segment.kind);
+      if (segment.kind != SegmentKind::matrices) {
+        cut(group, segment, communicator, wide, most, tiles, {kMasterPlane, of_states.end});
+        continue;
+      }
+      cut(group, segment, communicator, wide, most, tiles);
+      if (of_states.count() > 0) cut(group, segment, communicator, wide, most, tiles, of_states);
     }
   }
   return tiles;
@@ -82,12 +91,13 @@ Encoding SwappedShards::encoding_of(const Tile& tile, int plane) const {
 
 int64_t SwappedShards::plane_offset(const Tile& tile, int plane) const {
   int64_t offset = 0;
-  for (int i = 0; i < plane; ++i) offset += encoding_of(tile, i).bytes_of(tile.range.size());
+  for (int i = tile.planes.begin; i < plane; ++i)
+    offset += encoding_of(tile, i).bytes_of(tile.range.size());
   return offset;
 }
 
 int64_t SwappedShards::bytes_of(const Tile& tile) const {
-  return offload::whole_pages(plane_offset(tile, num_planes()));
+  return offload::whole_pages(plane_offset(tile, tile.planes.end));
 }
 
 int64_t SwappedShards::largest_tile_bytes() const {
@@ -97,6 +107,7 @@ int64_t SwappedShards::largest_tile_bytes() const {
 }
 
 View SwappedShards::plane(const Tile& tile, const Block& memory, int index) const {
+  if (!tile.planes.has(index)) return {};
   const Encoding encoding = encoding_of(tile, index);
   return {static_cast<std::byte*>(memory.data()) + plane_offset(tile, index), encoding.dtype,
           Shape{encoding.numel_of(tile.range.size())}, context_.device(), Tier::pinned_host};
@@ -126,7 +137,8 @@ void SwappedShards::flush() {
 
 View SwappedShards::read(const ShardGroup& group, Range range, int index) {
   const auto tile = std::find_if(tiles_.begin(), tiles_.end(), [&](const Tile& t) {
-    return t.group == group.index() && t.range.begin <= range.begin && range.begin < t.range.end;
+    return t.group == group.index() && t.planes.has(index) && t.range.begin <= range.begin &&
+           range.begin < t.range.end;
   });
   bug_check(tile != tiles_.end(), "elements of group ", group.name(),
             " are not in this swap space");
@@ -141,7 +153,7 @@ void SwappedShards::write(const ShardGroup& group, Range range, int index,
   for (size_t i = 0; i < tiles_.size(); ++i) {
     const Tile& tile = tiles_[i];
     const Range inside = intersect(tile.range, range);
-    if (tile.group != group.index() || inside.empty()) continue;
+    if (tile.group != group.index() || !tile.planes.has(index) || inside.empty()) continue;
     load(i);
     const Encoding encoding = encoding_of(tile, index);
     transfer(encoding.part(values, inside.from(range.begin)),

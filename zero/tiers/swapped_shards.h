@@ -1,8 +1,10 @@
 // zero/tiers/swapped_shards.h: the shards that a rank keeps in swap space.
 //
 // Shards are cut into tiles. A tile has one or more planes, one after the other. Optimizer tiles:
-// the master weights, then each optimizer state, which may be narrower. Parameter and gradient
-// tiles: one plane. So a tile moves with one read or one write. Tiles are read and written whole.
+// the master weights, then each optimizer state, which may be narrower; of matrices master weights
+// and states are tiles of their own, because two phases of an update need one each. Parameter and
+// gradient tiles: one plane. So a tile moves with one read or one write. Tiles are read and written
+// whole.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +20,7 @@
 #include "offload/swap_traffic.h"
 #include "optim/optimizer.h"
 #include "zero/engine_config.h"
+#include "zero/layout/planes.h"
 #include "zero/layout/shard_group.h"
 
 namespace zinc::zero {
@@ -26,23 +29,19 @@ namespace zinc::zero {
 offload::SwapSettings swap_settings(const EngineConfig& config, const OffloadConfig& offload,
                                     offload::SwapClock* clock);
 
-// The planes of a tile, and elsewhere the kinds of values of a trained element: first the master
-// weights, then the optimizer's states.
-inline constexpr int kMasterPlane = 0;
-inline constexpr int kFirstStatePlane = 1;
-
 // A run of elements of one segment.
 struct Tile {
   int group = 0;
   SegmentKind segment = SegmentKind::trained;
   Range range;  // in the group's arena
   Encoding encoding{};
+  Planes planes{kMasterPlane, kMasterPlane + 1};
 };
 
 // Tiles for master weights and optimizer states: this rank's shards of the trained segments;
 // weights in f32 (f64 models: f64). A tile has at most `most` elements, rounded up to kNormChunk.
 std::vector<Tile> optimizer_tiles(const ShardGroups& groups, const comm::Communicator& communicator,
-                                  int64_t most);
+                                  const optim::States& states, int64_t most);
 // Tiles for parameters: this rank's shards of all segments of a group but the persistent one, in
 // the model's dtype or encoded. A tile has at most `most` elements, rounded up to kShardUnit
 // (dtypes of 4 bytes and more: to kNormChunk).
@@ -53,18 +52,17 @@ std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communica
 // device nothing is opened or moved.
 class SwappedShards {
  public:
-  // Takes the swap space. Values are zero until they are written. `states`: the planes behind the
-  // first. `label`: the label under which the bytes count on the tier nvme; Label::gradients also
+  // Takes the swap space. Values are zero until they are written. `states`: their dtype counts.
+  // `label`: the label under which the bytes count on the tier nvme; Label::gradients also
   // changes the names in the trace. `groups` must outlive this. Throws IoError.
   SwappedShards(const ShardGroups& groups, std::vector<Tile> tiles, const optim::States& states,
                 Label label, Context& context, const offload::SwapSettings& settings);
 
   const std::vector<Tile>& tiles() const { return tiles_; }
-  int num_planes() const { return 1 + states_.count; }
   int64_t bytes_of(const Tile& tile) const;  // all planes, rounded up to whole pages
   int64_t largest_tile_bytes() const;
   // Plane `index` of a tile whose bytes are in `memory`: [elements of the tile] in the plane's
-  // dtype, that of the tile or of optim::States.
+  // dtype, that of the tile or of optim::States. Absent if the tile has no such plane.
   View plane(const Tile& tile, const Block& memory, int index) const;
 
   // The values from range.begin on, up to the end of `range` or of the tile. `range` lies in this

@@ -7,23 +7,23 @@
 
 namespace zinc::zero {
 
-SwappedTiles::SwappedTiles(GradientStore& gradients, const std::vector<UpdatedRange>& slices,
-                           Context& context, HostTileUpdate& update,
-                           const SwappedTilesOptions& options)
-    : gradients_(gradients),
+SwappedTiles::SwappedTiles(TileInputs& inputs, const std::vector<UpdatedRange>& slices,
+                           Context& context, TileUpdate& update, const SwappedTilesOptions& options)
+    : inputs_(inputs),
       slices_(slices),
       context_(context),
       options_(options),
       update_(update),
       buffers_(1 + (options.read_ahead ? 1 : 0) + (options.write_behind ? 1 : 0)),
-      queue_(tiles_in(options.order)) {
+      queue_(tiles_in(options.order)),
+      gradient_tiles_(find_gradient_tiles()) {
   options_.states->settle();
   const auto take = [&](int64_t bytes) {
     return context.allocate(bytes, Label::staging, Tier::pinned_host);
   };
   for (Buffer& buffer : buffers_) {
-    buffer.memory = take(options_.states->largest_tile_bytes());
-    if (options_.gradients != nullptr) {
+    buffer.memory = take(largest_bytes());
+    if (std::ranges::any_of(gradient_tiles_, [](const auto& tile) { return tile.has_value(); })) {
       buffer.gradient = take(options_.gradients->largest_tile_bytes());
     }
   }
@@ -49,7 +49,7 @@ void SwappedTiles::advance() {
   start_reads();
   start_gradient_reads();
   while (next_update_ < queue_.size() && is_there(next_update_)) {
-    gradients_.await(tile_at(next_update_).group, host());
+    inputs_.await(tile_at(next_update_).group, host());
     update_next();
   }
 }
@@ -78,13 +78,40 @@ void SwappedTiles::settle_gradients() {
 std::vector<size_t> SwappedTiles::tiles_in(const std::vector<int>& order) const {
   std::vector<size_t> queue;
   const std::vector<Tile>& tiles = options_.states->tiles();
+  const auto is_in_round = [&](const Tile& tile) {
+    return !options_.is_in_round || options_.is_in_round(tile);
+  };
   for (const int group : order) {
     for (size_t i = 0; i < tiles.size(); ++i) {
-      if (tiles[i].group == group) queue.push_back(i);
+      if (tiles[i].group == group && is_in_round(tiles[i])) queue.push_back(i);
     }
   }
-  bug_check(queue.size() == tiles.size(), "a tile of the optimizer has no turn");
+  bug_check(static_cast<std::ptrdiff_t>(queue.size()) == std::ranges::count_if(tiles, is_in_round),
+            "a tile of the optimizer has no turn");
   return queue;
+}
+
+std::vector<std::optional<size_t>> SwappedTiles::find_gradient_tiles() const {
+  std::vector<std::optional<size_t>> found(queue_.size());
+  for (size_t place = 0; place < queue_.size() && options_.gradients != nullptr; ++place) {
+    const Tile& tile = tile_at(place);
+    if (options_.reads_gradient && !options_.reads_gradient(tile)) continue;
+    const std::vector<Tile>& tiles = options_.gradients->tiles();
+    const auto same = std::ranges::find_if(tiles, [&](const Tile& other) {
+      return other.group == tile.group && other.range == tile.range;
+    });
+    bug_check(same != tiles.end(), "a tile of the optimizer has no gradients");
+    found[place] = static_cast<size_t>(same - tiles.begin());
+  }
+  return found;
+}
+
+int64_t SwappedTiles::largest_bytes() const {
+  int64_t largest = 0;
+  for (const size_t tile : queue_) {
+    largest = std::max(largest, options_.states->bytes_of(options_.states->tiles()[tile]));
+  }
+  return largest;
 }
 
 bool SwappedTiles::is_ready(int group) const {
@@ -95,9 +122,8 @@ bool SwappedTiles::is_there(size_t place) {
   const int group = tile_at(place).group;
   const Buffer& buffer = buffer_of(place);
   return place < next_read_ && is_ready(group) && buffer.transfer.query() &&
-         gradients_.has_arrived(group) &&
-         (options_.gradients == nullptr ||
-          (buffer.has_gradient && buffer.gradient_transfer.query()));
+         inputs_.has_arrived(group) &&
+         (!gradient_tiles_[place] || (buffer.has_gradient && buffer.gradient_transfer.query()));
 }
 
 void SwappedTiles::update_until(size_t end) {
@@ -115,7 +141,7 @@ void SwappedTiles::update_next() {
   buffer.transfer.wait();
   if (options_.read_ahead) start_reads();
   start_gradient_reads();
-  buffer.sent = compute(queue_[place], buffer);
+  buffer.sent = compute(place, buffer);
   // The disk writes the buffer after the update.
   host()->synchronize();
   buffer.transfer = options_.states->start_write(queue_[place], buffer.memory);
@@ -145,7 +171,8 @@ void SwappedTiles::start_gradient_reads() {
   if (options_.gradients == nullptr) return;
   for (size_t place = next_update_; place < next_read_; ++place) {
     const int group = tile_at(place).group;
-    if (buffer_of(place).has_gradient || !is_ready(group) || !gradients_.has_arrived(group)) {
+    if (!gradient_tiles_[place] || buffer_of(place).has_gradient || !is_ready(group) ||
+        !inputs_.has_arrived(group)) {
       continue;
     }
     start_gradient_read(place);
@@ -154,33 +181,34 @@ void SwappedTiles::start_gradient_reads() {
 
 void SwappedTiles::start_gradient_read(size_t place) {
   Buffer& buffer = buffer_of(place);
-  buffer.gradient_transfer = options_.gradients->start_read(queue_[place], buffer.gradient);
+  buffer.gradient_transfer =
+      options_.gradients->start_read(*gradient_tiles_[place], buffer.gradient);
   buffer.has_gradient = true;
 }
 
 void SwappedTiles::take_gradient(size_t place) {
-  if (options_.gradients == nullptr) return;
+  if (!gradient_tiles_[place]) return;
   Buffer& buffer = buffer_of(place);
   if (!buffer.has_gradient) {
-    gradients_.await(tile_at(place).group, host());
+    inputs_.await(tile_at(place).group, host());
     start_gradient_read(place);
   }
   buffer.gradient_transfer.wait();
 }
 
-Event SwappedTiles::compute(size_t index, const Buffer& buffer) {
+Event SwappedTiles::compute(size_t place, const Buffer& buffer) {
   const SwappedShards& states = *options_.states;
-  const Tile& tile = states.tiles()[index];
+  const Tile& tile = tile_at(place);
   const auto slice = std::ranges::find_if(slices_, [&](const UpdatedRange& of) {
     return of.group == tile.group && of.segment == tile.segment;
   });
+  const std::optional<size_t> gradient = gradient_tiles_[place];
   optim::Update update{.weights = states.plane(tile, buffer.memory, kMasterPlane),
-                       .gradient = options_.gradients != nullptr
-                                       ? options_.gradients->values(index, buffer.gradient)
-                                       : gradients_.gradient(slice->part(tile.range))};
-  for (int plane = kFirstStatePlane; plane < states.num_planes(); ++plane) {
-    update.states[static_cast<size_t>(plane - kFirstStatePlane)] =
-        states.plane(tile, buffer.memory, plane);
+                       .gradient = gradient ? options_.gradients->values(*gradient, buffer.gradient)
+                                            : inputs_.gradient(slice->part(tile.range))};
+  const int first = std::max(tile.planes.begin, kFirstStatePlane);
+  for (int plane = first; plane < tile.planes.end; ++plane) {
+    update.states[static_cast<size_t>(plane - first)] = states.plane(tile, buffer.memory, plane);
   }
   return update_.compute(*slice, tile.range, update);
 }

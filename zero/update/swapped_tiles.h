@@ -12,12 +12,15 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "core/context.h"
 #include "optim/optimizer.h"
-#include "zero/group/gradient_store.h"
 #include "zero/group/swapped_gradients.h"
+#include "zero/group/tile_inputs.h"
 #include "zero/group/weight_store.h"
 #include "zero/tiers/swapped_shards.h"
 #include "zero/update/tile_drivers.h"
@@ -27,9 +30,13 @@ namespace zinc::zero {
 
 struct SwappedTilesOptions {
   SwappedShards* states = nullptr;
+  // The tiles of a round of the update; empty: all.
+  std::function<bool(const Tile& tile)> is_in_round{};
   SwappedGradients* gradients = nullptr;  // null: they are in host memory
-  std::vector<int> order;                 // the trained groups, in the order of their updates
-  bool read_ahead = false;                // the next tile is read while a tile is updated
+  // The tiles whose update reads gradients; empty: all.
+  std::function<bool(const Tile& tile)> reads_gradient{};
+  std::vector<int> order;     // the trained groups, in the order of their updates
+  bool read_ahead = false;    // the next tile is read while a tile is updated
   bool write_behind = false;  // a tile is written while the next one is read and updated
 };
 
@@ -37,8 +44,8 @@ struct SwappedTilesOptions {
 // not be used. The objects in `options`, and the other arguments, must outlive this.
 class SwappedTiles final : public TileDriver {
  public:
-  SwappedTiles(GradientStore& gradients, const std::vector<UpdatedRange>& slices, Context& context,
-               HostTileUpdate& update, const SwappedTilesOptions& options);
+  SwappedTiles(TileInputs& inputs, const std::vector<UpdatedRange>& slices, Context& context,
+               TileUpdate& update, const SwappedTilesOptions& options);
 
   void begin(const StepArguments& args, bool during_backward) override;
   void update(int group) override;
@@ -62,6 +69,8 @@ class SwappedTiles final : public TileDriver {
   };
 
   std::vector<size_t> tiles_in(const std::vector<int>& order) const;
+  std::vector<std::optional<size_t>> find_gradient_tiles() const;
+  int64_t largest_bytes() const;
   StreamRef host() const { return update_.stream(); }
   // The buffer of the tile at this place in the queue.
   Buffer& buffer_of(size_t place) { return buffers_[place % buffers_.size()]; }
@@ -78,16 +87,18 @@ class SwappedTiles final : public TileDriver {
   void start_gradient_reads();
   void start_gradient_read(size_t place);
   void take_gradient(size_t place);
-  Event compute(size_t index, const Buffer& buffer);
+  Event compute(size_t place, const Buffer& buffer);
 
-  GradientStore& gradients_;
+  TileInputs& inputs_;
   const std::vector<UpdatedRange>& slices_;
   Context& context_;
   const SwappedTilesOptions options_;
-  HostTileUpdate& update_;
+  TileUpdate& update_;
   std::vector<Buffer> buffers_;
   const std::vector<size_t> queue_;  // tiles
-  size_t next_read_ = 0;             // index into queue_
+  // By place in the queue: the tile of gradients in swap space that the update reads; absent: none.
+  const std::vector<std::optional<size_t>> gradient_tiles_;
+  size_t next_read_ = 0;  // index into queue_
   size_t next_update_ = 0;
   std::vector<int> ready_;  // groups that are ready in this step
 };

@@ -8,9 +8,9 @@
 
 namespace zinc::zero {
 
-SliceTiles::SliceTiles(GradientStore& gradients, const std::vector<UpdatedRange>& slices, Tier tier,
+SliceTiles::SliceTiles(TileInputs& inputs, const std::vector<UpdatedRange>& slices, Tier tier,
                        TileUpdate& update, TileOptions options)
-    : gradients_(gradients), update_(update), options_(std::move(options)) {
+    : inputs_(inputs), update_(update), options_(std::move(options)) {
   for (const UpdatedRange& slice : slices) {
     if (slice.tier == tier) slices_.push_back({&slice});
   }
@@ -49,13 +49,11 @@ void SliceTiles::update_slice(Slice& of) {
   for (int64_t begin = slice.range.begin; begin < slice.range.end; begin += most) {
     const Range tile{begin, std::min(begin + most, slice.range.end)};
     const auto part = [&](const View& view) {
-      return view.narrow(0, tile.begin - slice.range.begin, tile.size());
+      return view ? view.narrow(0, tile.begin - slice.range.begin, tile.size()) : view;
     };
     optim::Update update{.weights = part(slice.weights),
-                         .gradient = gradients_.gradient(slice.part(tile))};
-    for (size_t i = 0; i < static_cast<size_t>(options_.states.count); ++i) {
-      update.states[i] = part(slice.states[i]);
-    }
+                         .gradient = inputs_.gradient(slice.part(tile))};
+    for (size_t i = 0; i < slice.states.size(); ++i) update.states[i] = part(slice.states[i]);
     update_tile(slice, tile, update);
   }
 }
@@ -65,13 +63,13 @@ void SliceTiles::update_tile(const UpdatedRange& slice, Range tile,
   update_.compute(slice, tile, in_memory);
 }
 
-DeviceTiles::DeviceTiles(GradientStore& gradients, const std::vector<UpdatedRange>& slices,
-                         DeviceTileUpdate& update, TileOptions options)
-    : SliceTiles(gradients, slices, Tier::device, update, std::move(options)) {}
+DeviceTiles::DeviceTiles(TileInputs& inputs, const std::vector<UpdatedRange>& slices,
+                         TileUpdate& update, TileOptions options)
+    : SliceTiles(inputs, slices, Tier::device, update, std::move(options)) {}
 
-DevicePart::DevicePart(GradientStore& gradients, const std::vector<UpdatedRange>& slices,
-                       DeviceTileUpdate& update, TileOptions options)
-    : SliceTiles(gradients, slices, Tier::device, update, std::move(options)) {}
+DevicePart::DevicePart(TileInputs& inputs, const std::vector<UpdatedRange>& slices,
+                       TileUpdate& update, TileOptions options)
+    : SliceTiles(inputs, slices, Tier::device, update, std::move(options)) {}
 
 void DevicePart::begin(const StepArguments& args, bool during_backward) {
   SliceTiles::begin(args, during_backward);
@@ -88,9 +86,9 @@ void DevicePart::end() {
   if (std::exchange(is_left_, false)) SliceTiles::end();
 }
 
-HostTiles::HostTiles(GradientStore& gradients, const std::vector<UpdatedRange>& slices,
-                     Context& context, HostTileUpdate& update, TileOptions options)
-    : SliceTiles(gradients, slices, Tier::pinned_host, update, std::move(options)),
+HostTiles::HostTiles(TileInputs& inputs, const std::vector<UpdatedRange>& slices, Context& context,
+                     TileUpdate& update, TileOptions options)
+    : SliceTiles(inputs, slices, Tier::pinned_host, update, std::move(options)),
       context_(context),
       never_waits_(update.stream() != context.compute() &&
                    std::ranges::none_of(slices, [](const UpdatedRange& slice) {
@@ -108,15 +106,15 @@ void HostTiles::update(int group) {
 }
 
 void HostTiles::advance() {
-  while (!ready_.empty() && (never_waits_ || gradients().has_arrived(ready_.front()))) {
-    gradients().await(ready_.front(), tile_update().stream());
+  while (!ready_.empty() && (never_waits_ || inputs().has_arrived(ready_.front()))) {
+    inputs().await(ready_.front(), tile_update().stream());
     update_group(ready_.front());
     ready_.pop_front();
   }
 }
 
 std::vector<Event> HostTiles::finish(int group) {
-  gradients().await(group, tile_update().stream());
+  inputs().await(group, tile_update().stream());
   std::erase(ready_, group);
   return SliceTiles::finish(group);
 }
@@ -127,17 +125,16 @@ void HostTiles::end() {
   SliceTiles::end();
 }
 
-StreamedTiles::StreamedTiles(GradientStore& gradients, const std::vector<UpdatedRange>& slices,
-                             Context& context, DeviceTileUpdate& update, TileOptions options)
-    : SliceTiles(gradients, slices, Tier::pinned_host, update, std::move(options)),
-      context_(context) {
-  const optim::States& states = this->options().states;
+StreamedTiles::StreamedTiles(TileInputs& inputs, const std::vector<UpdatedRange>& slices,
+                             Context& context, TileUpdate& update, TileOptions options)
+    : SliceTiles(inputs, slices, Tier::pinned_host, update, std::move(options)), context_(context) {
   int64_t bytes = 0;
   for (const UpdatedRange& slice : slices) {
     if (slice.tier == Tier::device) continue;
-    // Weights, states, and a gradient that is at most as wide as weights.
-    const DType wide = slice.weights.dtype();
-    const int64_t each = 2 * size_of(wide) + states.count * size_of(states.dtype(wide));
+    // A gradient is at most as wide as master weights.
+    int64_t each = size_of(slice.model_dtype == DType::f64 ? DType::f64 : DType::f32);
+    if (slice.weights) each += size_of(slice.weights.dtype());
+    for (const View& state : slice.states) each += state ? size_of(state.dtype()) : 0;
     bytes = std::max(bytes, std::min(this->options().tile_numel, slice.range.size()) * each);
   }
   for (Room& room : rooms_) room.memory = context.allocate(bytes, Label::staging);
@@ -158,22 +155,28 @@ void StreamedTiles::update_tile(const UpdatedRange& slice, Range tile,
   const StreamRef in = context_.stream(StreamRole::copy_in);
   in->wait(room.left);
   const auto bring = [&](const ConstView& values) {
+    if (!values) return View();
     const View there(place, values.dtype(), values.shape(), context_.device());
     place += values.bytes();
     transfer(values, there, in);
     return there;
   };
-  const auto num_states = static_cast<size_t>(options().states.count);
   optim::Update update{.weights = bring(in_memory.weights)};
-  for (size_t i = 0; i < num_states; ++i) update.states[i] = bring(in_memory.states[i]);
-  update.gradient = bring(in_memory.gradient);
+  for (size_t i = 0; i < update.states.size(); ++i) update.states[i] = bring(in_memory.states[i]);
+  update.gradient = in_memory.gradient;
+  if (in_memory.gradient.tier() != Tier::device) update.gradient = bring(in_memory.gradient);
   order(in, context_.compute());
   tile_update().compute(slice, tile, update);
 
   const StreamRef out = context_.stream(StreamRole::copy_out);
   order(context_.compute(), out);
-  transfer(update.weights, in_memory.weights, out);
-  for (size_t i = 0; i < num_states; ++i) transfer(update.states[i], in_memory.states[i], out);
+  const auto send_back = [&](const ConstView& values, const View& to) {
+    if (values) transfer(values, to, out);
+  };
+  send_back(update.weights, in_memory.weights);
+  for (size_t i = 0; i < update.states.size(); ++i) {
+    send_back(update.states[i], in_memory.states[i]);
+  }
   room.left = out->record();
 }
 

@@ -18,6 +18,10 @@
 //                                                        swapped_tiles.h
 //
 // New weights travel from where they were computed to the model's copy.
+//
+// An update of matrices has two rounds of tiles: one makes directions from gradients and states,
+// the other changes weights by the steps that came of them (matrix_phase.h). A slice has the views
+// that its round reads and changes, and no others.
 #pragma once
 
 #include <array>
@@ -29,7 +33,7 @@
 #include "core/context.h"
 #include "core/view.h"
 #include "optim/optimizer.h"
-#include "zero/group/gradient_store.h"
+#include "zero/group/tile_inputs.h"
 #include "zero/group/weight_store.h"
 #include "zero/update/tile_update.h"
 
@@ -60,15 +64,15 @@ class TileDriver {
 
 struct TileOptions {
   std::vector<int> order;  // all groups, in the order in which a forward pass first uses them
-  optim::States states{};  // states of the optimizer
   int64_t tile_numel = 1;  // elements per tile; a multiple of kNormChunk
 };
 
 // Slices whose master weights and states are in memory.
 class SliceTiles : public TileDriver {
  public:
-  // Updates those of `slices` that are in `tier`. All references must outlive this.
-  SliceTiles(GradientStore& gradients, const std::vector<UpdatedRange>& slices, Tier tier,
+  // Updates those of `slices` that are in `tier`. A slice without weights, or without states, is
+  // updated without. All references must outlive this.
+  SliceTiles(TileInputs& inputs, const std::vector<UpdatedRange>& slices, Tier tier,
              TileUpdate& update, TileOptions options);
   void begin(const StepArguments& args, bool during_backward) override;
   void update(int group) override { update_group(group); }
@@ -77,7 +81,7 @@ class SliceTiles : public TileDriver {
   void end() override;
 
  protected:
-  GradientStore& gradients() const { return gradients_; }
+  TileInputs& inputs() const { return inputs_; }
   TileUpdate& tile_update() const { return update_; }
   const TileOptions& options() const { return options_; }
   void update_group(int group);
@@ -93,7 +97,7 @@ class SliceTiles : public TileDriver {
 
   void update_slice(Slice& slice);
 
-  GradientStore& gradients_;
+  TileInputs& inputs_;
   TileUpdate& update_;
   const TileOptions options_;
   std::vector<Slice> slices_;
@@ -101,15 +105,16 @@ class SliceTiles : public TileDriver {
 
 class DeviceTiles final : public SliceTiles {
  public:
-  DeviceTiles(GradientStore& gradients, const std::vector<UpdatedRange>& slices,
-              DeviceTileUpdate& update, TileOptions options);
+  DeviceTiles(TileInputs& inputs, const std::vector<UpdatedRange>& slices, TileUpdate& update,
+              TileOptions options);
 };
 
-// The slices on the device, beside others that are not.
+// The slices on the device, beside others that are not. For a round whose inputs are all there
+// when it begins.
 class DevicePart final : public SliceTiles {
  public:
-  DevicePart(GradientStore& gradients, const std::vector<UpdatedRange>& slices,
-             DeviceTileUpdate& update, TileOptions options);
+  DevicePart(TileInputs& inputs, const std::vector<UpdatedRange>& slices, TileUpdate& update,
+             TileOptions options);
   void begin(const StepArguments& args, bool during_backward) override;
   void update(int) override {}
   std::vector<Event> finish(int group) override;
@@ -121,8 +126,8 @@ class DevicePart final : public SliceTiles {
 
 class HostTiles final : public SliceTiles {
  public:
-  HostTiles(GradientStore& gradients, const std::vector<UpdatedRange>& slices, Context& context,
-            HostTileUpdate& update, TileOptions options);
+  HostTiles(TileInputs& inputs, const std::vector<UpdatedRange>& slices, Context& context,
+            TileUpdate& update, TileOptions options);
   void begin(const StepArguments& args, bool during_backward) override;
   void update(int group) override;
   void advance() override;
@@ -139,8 +144,8 @@ class HostTiles final : public SliceTiles {
 // While a tile is updated, the next one comes in and the one before leaves.
 class StreamedTiles final : public SliceTiles {
  public:
-  StreamedTiles(GradientStore& gradients, const std::vector<UpdatedRange>& slices, Context& context,
-                DeviceTileUpdate& update, TileOptions options);
+  StreamedTiles(TileInputs& inputs, const std::vector<UpdatedRange>& slices, Context& context,
+                TileUpdate& update, TileOptions options);
   void begin(const StepArguments& args, bool during_backward) override;
 
  protected:

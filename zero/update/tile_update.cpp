@@ -29,6 +29,7 @@ optim::Update part_of(const optim::Update& whole, Range range, const UpdateRules
   part.weights = part_of(whole.weights, begin, of.range.size());
   part.gradient = part_of(whole.gradient, begin, of.range.size());
   part.model_weights = part_of(whole.model_weights, begin, of.range.size());
+  part.direction = part_of(whole.direction, begin, of.range.size());
   for (View& state : part.states) state = part_of(state, begin, of.range.size());
   return part;
 }
@@ -85,11 +86,22 @@ void UpdatedWeights::finish() {
   lanes_ = {};
 }
 
-void TileUpdate::issue(const UpdatedRange& slice, Range tile, const optim::Update& update) {
+void TileUpdate::issue(const UpdatedRange& slice, Range tile, const optim::Update& update,
+                       const Rule& rule) {
   args().rules.gate().wait(slice.group, tile, context_.trace());
   for (const UpdateRules::RuledRange& part : args().rules.ranges(slice.group, tile)) {
-    args().optimizer.update(part_of(update, tile, part), part.hyper, stream());
+    rule(part_of(update, tile, part), part.hyper);
   }
+}
+
+void TileUpdate::issue(const UpdatedRange& slice, Range tile, const optim::Update& update) {
+  const optim::Optimizer& optimizer = args().optimizer;
+  issue(slice, tile, update, [&](const optim::Update& part, const optim::HyperParameters& hyper) {
+    if (slice.segment != SegmentKind::matrices) return optimizer.update(part, hyper, stream());
+    optim::Update step = part;
+    step.factor = {};
+    optimizer.matrix_rule()->apply(step, hyper, stream());
+  });
 }
 
 DeviceTileUpdate::DeviceTileUpdate(WeightStore& weights, const std::vector<UpdatedRange>& slices,
@@ -113,31 +125,37 @@ Event DeviceTileUpdate::compute(const UpdatedRange& slice, Range tile, optim::Up
   return updated().send(update.model_weights ? update.model_weights : update.weights, slice, tile);
 }
 
-HostTileUpdate::HostTileUpdate(WeightStore& weights, const std::vector<UpdatedRange>& slices,
-                               Context& context, int64_t tile_numel)
-    : TileUpdate(context, {weights, slices, context, Tier::pinned_host, tile_numel}) {
-  if (context.device().is_cpu()) return;
-  factor_block_ = context.allocate(size_of(DType::f32), Label::staging, Tier::pinned_host);
+FactorCopy::FactorCopy(Context& context, Tier tier) : context_(context) {
+  if (tier == Tier::device || context.device().is_cpu()) return;
+  block_ = context.allocate(size_of(DType::f32), Label::staging, Tier::pinned_host);
 }
 
 // On a GPU the CPU's stream runs all later work after the work that was issued to the compute
 // stream.
+void FactorCopy::take(const ConstView& factor, StreamRef stream) {
+  factor_ = factor;
+  if (!block_) return;
+  const View copy(block_.data(), DType::f32, factor.shape(), context_.device(), Tier::pinned_host);
+  order(context_.compute(), stream);
+  transfer(factor, copy, stream);
+  factor_ = host_memory(copy);
+}
+
+HostTileUpdate::HostTileUpdate(WeightStore& weights, const std::vector<UpdatedRange>& slices,
+                               Context& context, int64_t tile_numel)
+    : TileUpdate(context, {weights, slices, context, Tier::pinned_host, tile_numel}),
+      factor_(context, Tier::pinned_host) {}
+
 void HostTileUpdate::begin(const StepArguments& args) {
   TileUpdate::begin(args);
-  factor_ = args.factor;
-  if (!factor_block_) return;
-  const View copy(factor_block_.data(), DType::f32, args.factor.shape(), context().device(),
-                  Tier::pinned_host);
-  order(context().compute(), stream());
-  transfer(args.factor, copy, stream());
-  factor_ = host_memory(copy);
+  factor_.take(args.factor, stream());
 }
 
 Event HostTileUpdate::compute(const UpdatedRange& slice, Range tile, optim::Update update) {
   bug_check(!args().skip, "a skipped update would send what is in the buffer");
   if (is_narrow(slice)) update.model_weights = updated().buffer(slice, tile.size());
   const View sent = update.model_weights ? update.model_weights : update.weights;
-  update.factor = factor_;
+  update.factor = factor_.get();
   update.step = args().step;
   update.weights = host_memory(update.weights);
   update.gradient = host_memory(update.gradient);
@@ -145,6 +163,31 @@ Event HostTileUpdate::compute(const UpdatedRange& slice, Range tile, optim::Upda
   for (View& state : update.states) state = host_memory(state);
   issue(slice, tile, update);
   return updated().send(sent, slice, tile);
+}
+
+DirectionTiles::DirectionTiles(WeightStore& weights, Context& context, Tier tier,
+                               const MatrixPhase& directions)
+    : TileUpdate(context, {weights, {}, context, tier, 1}),
+      directions_(directions),
+      factor_(context, tier) {}
+
+void DirectionTiles::begin(const StepArguments& args) {
+  TileUpdate::begin(args);
+  factor_.take(args.factor, stream());
+}
+
+Event DirectionTiles::compute(const UpdatedRange& slice, Range tile, optim::Update update) {
+  bug_check(!args().skip, "the host decides over a step with matrices");
+  update.factor = factor_.get();
+  update.step = args().step;
+  update.gradient = host_memory(update.gradient);
+  update.direction = host_memory(directions_.values(slice.part(tile)));
+  for (View& state : update.states) state = host_memory(state);
+  const optim::MatrixRule& rule = *args().optimizer.matrix_rule();
+  issue(slice, tile, update, [&](const optim::Update& part, const optim::HyperParameters& hyper) {
+    rule.direct(part, hyper, stream());
+  });
+  return {};
 }
 
 }  // namespace zinc::zero

@@ -5,12 +5,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/context.h"
 #include "core/view.h"
 #include "optim/optimizer.h"
 #include "zero/group/weight_store.h"
+#include "zero/update/matrix_phase.h"
 #include "zero/update/update_rules.h"
 
 namespace zinc::zero {
@@ -76,7 +78,10 @@ class TileUpdate {
       : context_(context), updated_(std::move(updated)) {}
   Context& context() const { return context_; }
   const StepArguments& args() const { return *args_; }
-  // Issues the update, cut where hyper-parameters change.
+  // Calls `rule` for each part of the tile, cut where hyper-parameters change.
+  using Rule = std::function<void(const optim::Update& part, const optim::HyperParameters& hyper)>;
+  void issue(const UpdatedRange& slice, Range tile, const optim::Update& update, const Rule& rule);
+  // Issues the rule that changes the slice's weights: the optimizer's, or its matrix rule.
   void issue(const UpdatedRange& slice, Range tile, const optim::Update& update);
 
  private:
@@ -94,18 +99,45 @@ class DeviceTileUpdate final : public TileUpdate {
   Event compute(const UpdatedRange& slice, Range tile, optim::Update update) override;
 };
 
+// The factor of an update, in memory that one processor reads.
+class FactorCopy {
+ public:
+  // `tier`: where that processor computes.
+  FactorCopy(Context& context, Tier tier);
+  // Brings the factor there, for work on `stream`.
+  void take(const ConstView& factor, StreamRef stream);
+  const ConstView& get() const { return factor_; }
+
+ private:
+  Context& context_;
+  Block block_;  // [1] f32 in pinned memory, for the CPU of a GPU only
+  ConstView factor_;
+};
+
 // On the CPU, in host memory.
 class HostTileUpdate final : public TileUpdate {
  public:
   HostTileUpdate(WeightStore& weights, const std::vector<UpdatedRange>& slices, Context& context,
                  int64_t tile_numel);
-  // Takes the factor to memory that the CPU reads.
   void begin(const StepArguments& args) override;
   Event compute(const UpdatedRange& slice, Range tile, optim::Update update) override;
 
  private:
-  Block factor_block_;  // [1] f32 in pinned memory, on a GPU only
-  ConstView factor_;
+  FactorCopy factor_;
+};
+
+// The directions of matrices, on either processor: Note [Whole matrices]. Changes states and no
+// weights.
+class DirectionTiles final : public TileUpdate {
+ public:
+  // `tier`: where the states are when they are updated. `directions` must outlive this.
+  DirectionTiles(WeightStore& weights, Context& context, Tier tier, const MatrixPhase& directions);
+  void begin(const StepArguments& args) override;
+  Event compute(const UpdatedRange& slice, Range tile, optim::Update update) override;
+
+ private:
+  const MatrixPhase& directions_;
+  FactorCopy factor_;
 };
 
 }  // namespace zinc::zero

@@ -24,15 +24,37 @@ std::vector<UpdatedRange> computed(bool on_host, const std::vector<UpdatedRange>
   return found;
 }
 
+bool is_of_matrices(const UpdatedRange& slice) { return slice.segment == SegmentKind::matrices; }
+
+// Gradients, and the steps of matrices.
+class StepInputs final : public TileInputs {
+ public:
+  StepInputs(GradientStore& gradients, const MatrixPhase* matrices)
+      : gradients_(gradients), matrices_(matrices) {}
+  ConstView gradient(const OwnedRange& slice) override {
+    if (slice.segment == SegmentKind::matrices) return matrices_->values(slice);
+    return gradients_.gradient(slice);
+  }
+  bool has_arrived(int group) override { return gradients_.has_arrived(group); }
+  void await(int group, StreamRef stream) override { gradients_.await(group, stream); }
+
+ private:
+  GradientStore& gradients_;
+  const MatrixPhase* const matrices_;
+};
+
 }  // namespace
 
 WeightUpdate::WeightUpdate(WeightStore& weights, GatheredWeights& gathered,
-                           GradientStore& gradients, Context& context,
+                           GradientStore& gradients, const ShardGroups& groups,
+                           comm::Communicator& communicator, Context& context,
                            const WeightUpdateOptions& options)
     : options_(options),
       weights_(weights),
       gathered_(gathered),
       gradients_(gradients),
+      groups_(groups),
+      communicator_(communicator),
       context_(context),
       places_(options.order.size()),
       next_publish_(options.order.size()),
@@ -41,46 +63,90 @@ WeightUpdate::WeightUpdate(WeightStore& weights, GatheredWeights& gathered,
   for (size_t place = 0; place < options_.order.size(); ++place) {
     places_[options_.order[place]] = place;
   }
-  make_drivers();
+  make_directions();
+  make_update();
 }
 
-void WeightUpdate::make_drivers() {
-  const std::vector<UpdatedRange>& slices = weights_.slices();
+void WeightUpdate::make_directions() {
+  if (options_.matrix_windows.empty()) return;
+  const bool host_tiles = !options_.on_device;
+  matrices_ = std::make_unique<MatrixPhase>(
+      *options_.matrix_rule, groups_,
+      std::vector<OwnedRange>(weights_.slices().begin(), weights_.slices().end()), communicator_,
+      context_,
+      MatrixPhaseOptions{
+          .windows = options_.matrix_windows, .parts = options_.parts, .host_tiles = host_tiles});
+  std::ranges::copy_if(weights_.slices(), std::back_inserter(direct_.slices), is_of_matrices);
+  for (UpdatedRange& slice : direct_.slices) slice.weights = slice.model_weights = {};
+  const auto take = [&](Tier tier) {
+    direct_.processors.push_back(
+        std::make_unique<DirectionTiles>(weights_, context_, tier, *matrices_));
+    return direct_.processors.back().get();
+  };
+  TileUpdate* const on_device = take(Tier::device);
+  const bool has_host = host_tiles && tier_of_most(direct_.slices) != Tier::device;
+  SwappedTilesOptions swap = options_.swap;
+  swap.is_in_round = [](const Tile& tile) {
+    return tile.segment == SegmentKind::matrices && !tile.planes.has(kMasterPlane);
+  };
+  make_drivers(direct_, gradients_, on_device, has_host ? take(Tier::pinned_host) : nullptr, swap);
+}
+
+void WeightUpdate::make_update() {
+  inputs_ = std::make_unique<StepInputs>(gradients_, matrices_.get());
+  update_.slices = weights_.slices();
+  for (UpdatedRange& slice : update_.slices) {
+    if (is_of_matrices(slice)) slice.states = {};
+  }
+  const std::vector<UpdatedRange> on_host = computed(true, update_.slices, options_.on_device);
+  auto device = std::make_unique<DeviceTileUpdate>(
+      weights_, computed(false, update_.slices, options_.on_device), context_, tile_numel());
+  std::unique_ptr<HostTileUpdate> host;
+  if (!on_host.empty()) {
+    host = std::make_unique<HostTileUpdate>(weights_, on_host, context_, tile_numel());
+  }
+  SwappedTilesOptions swap = options_.swap;
+  swap.is_in_round = [](const Tile& tile) { return tile.planes.has(kMasterPlane); };
+  swap.reads_gradient = [](const Tile& tile) { return tile.segment != SegmentKind::matrices; };
+  make_drivers(update_, *inputs_, device.get(), host.get(), swap);
+  update_.processors.push_back(std::move(device));
+  if (host) update_.processors.push_back(std::move(host));
+}
+
+int64_t WeightUpdate::tile_numel() const {
+  return (options_.tile_numel + kNormChunk - 1) / kNormChunk * kNormChunk;
+}
+
+void WeightUpdate::make_drivers(Round& round, TileInputs& inputs, TileUpdate* on_device,
+                                TileUpdate* on_host, const SwappedTilesOptions& swap) {
+  const std::vector<UpdatedRange>& slices = round.slices;
   const Tier tier = tier_of_most(slices);
-  const TileOptions tiles{
-      .order = options_.order,
-      .states = options_.states,
-      .tile_numel = (options_.tile_numel + kNormChunk - 1) / kNormChunk * kNormChunk};
-  device_ = std::make_unique<DeviceTileUpdate>(
-      weights_, computed(false, slices, options_.on_device), context_, tiles.tile_numel);
-  if (tier == Tier::device) {
-    drivers_.push_back(std::make_unique<DeviceTiles>(gradients_, slices, *device_, tiles));
-    return;
-  }
-  const bool is_split = std::ranges::any_of(
+  const TileOptions tiles{.order = options_.order, .tile_numel = tile_numel()};
+  const auto add = [&](std::unique_ptr<TileDriver> driver) {
+    round.drivers.push_back(std::move(driver));
+  };
+  const bool has_device = std::ranges::any_of(
       slices, [](const UpdatedRange& slice) { return slice.tier == Tier::device; });
-  if (is_split) {
-    drivers_.push_back(std::make_unique<DevicePart>(gradients_, slices, *device_, tiles));
+  if (tier == Tier::device || (has_device && matrices_ != nullptr)) {
+    add(std::make_unique<DeviceTiles>(inputs, slices, *on_device, tiles));
+  } else if (has_device) {
+    add(std::make_unique<DevicePart>(inputs, slices, *on_device, tiles));
   }
+  if (tier == Tier::device) return;
   if (options_.on_device) {
-    drivers_.push_back(
-        std::make_unique<StreamedTiles>(gradients_, slices, context_, *device_, tiles));
-    return;
-  }
-  host_ = std::make_unique<HostTileUpdate>(weights_, computed(true, slices, false), context_,
-                                           tiles.tile_numel);
-  if (tier == Tier::nvme) {
-    drivers_.push_back(
-        std::make_unique<SwappedTiles>(gradients_, slices, context_, *host_, options_.swap));
+    add(std::make_unique<StreamedTiles>(inputs, slices, context_, *on_device, tiles));
+  } else if (tier == Tier::nvme) {
+    add(std::make_unique<SwappedTiles>(inputs, slices, context_, *on_host, swap));
   } else {
-    drivers_.push_back(std::make_unique<HostTiles>(gradients_, slices, context_, *host_, tiles));
+    add(std::make_unique<HostTiles>(inputs, slices, context_, *on_host, tiles));
   }
 }
 
 WeightUpdate::~WeightUpdate() {
   // An abandoned update still uses memory that is freed next.
   try {
-    for (const auto& driver : drivers_) driver->abandon();
+    for (const auto& driver : direct_.drivers) driver->abandon();
+    for (const auto& driver : update_.drivers) driver->abandon();
   } catch (...) {
     // The stream has failed. Its next use reports the error.
   }
@@ -116,11 +182,45 @@ void WeightUpdate::update_all() {
   end_tiles();
 }
 
+void WeightUpdate::direct(int group) {
+  guarded([&] {
+    if (!is_under_way_) return;
+    const std::vector<int>& open = matrices_->groups_in_window();
+    if (std::ranges::find(open, group) == open.end()) close_window();
+    matrices_->open(group);
+    for (const auto& driver : direct_.drivers) driver->update(group);
+  });
+}
+
+void WeightUpdate::transform(int group) {
+  guarded([&] {
+    if (!is_under_way_) return;
+    for (const int directed : matrices_->groups_in_window()) {
+      for (const auto& driver : direct_.drivers) driver->finish(directed);
+    }
+    for (const auto& processor : direct_.processors) {
+      order(processor->stream(), context_.compute());
+    }
+    matrices_->transform(group, args_->rules);
+    for (const auto& processor : update_.processors) {
+      order(context_.compute(), processor->stream());
+    }
+  });
+}
+
+void WeightUpdate::close_window() {
+  for (const int group : matrices_->groups_in_window()) {
+    for (const auto& driver : update_.drivers) driver->finish(group);
+  }
+  for (const auto& processor : update_.processors) order(processor->stream(), context_.compute());
+  for (const auto& processor : update_.processors) processor->updated().finish();
+}
+
 void WeightUpdate::update(int group) {
   guarded([&] {
     // A later forward pass of the step runs the same ops. The group may have new gradients then.
     if (!is_under_way_ || places_[group] < next_publish_) return;
-    for (const auto& driver : drivers_) driver->update(group);
+    for (const auto& driver : update_.drivers) driver->update(group);
   });
 }
 
@@ -128,7 +228,7 @@ void WeightUpdate::publish_until(size_t end) {
   for (; next_publish_ < std::min(end, options_.order.size()); ++next_publish_) {
     const int group = options_.order[next_publish_];
     std::vector<Event>& events = published_[next_publish_];
-    for (const auto& driver : drivers_) {
+    for (const auto& driver : update_.drivers) {
       if (!is_under_way_) break;
       for (Event& event : driver->finish(group)) events.push_back(std::move(event));
     }
@@ -155,7 +255,8 @@ void WeightUpdate::join(int group) {
 void WeightUpdate::advance() {
   guarded([&] {
     if (!is_under_way_) return;
-    for (const auto& driver : drivers_) driver->advance();
+    for (const auto& driver : direct_.drivers) driver->advance();
+    for (const auto& driver : update_.drivers) driver->advance();
   });
 }
 
@@ -190,18 +291,23 @@ void WeightUpdate::finish() {
 }
 
 void WeightUpdate::settle_gradients() {
-  for (const auto& driver : drivers_) driver->settle_gradients();
+  for (const auto& driver : direct_.drivers) driver->settle_gradients();
+  for (const auto& driver : update_.drivers) driver->settle_gradients();
 }
 
 // The last driver first: the CPU gets its factor before the device gets work.
 void WeightUpdate::begin_tiles(bool during_backward) {
-  for (auto driver = drivers_.rbegin(); driver != drivers_.rend(); ++driver) {
-    (*driver)->begin(*args_, during_backward);
+  for (Round* const round : {&direct_, &update_}) {
+    for (auto driver = round->drivers.rbegin(); driver != round->drivers.rend(); ++driver) {
+      (*driver)->begin(*args_, during_backward);
+    }
   }
 }
 
 void WeightUpdate::end_tiles() {
-  for (const auto& driver : drivers_) driver->end();
+  for (const auto& driver : direct_.drivers) driver->end();
+  for (const auto& driver : update_.drivers) driver->end();
+  if (matrices_ != nullptr) matrices_->close();
 }
 
 }  // namespace zinc::zero

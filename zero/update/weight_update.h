@@ -15,7 +15,8 @@
 // the forward pass that follows. Groups are updated in the order in which that pass uses them.
 //
 // What an update does with a group's slices, tier by tier: Note [Tiles of an update] in
-// tile_drivers.h.
+// tile_drivers.h. Groups with matrices are updated within the step: direct() of the groups of a
+// window, transform(), then update(): Note [Whole matrices] in matrix_phase.h.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +26,13 @@
 #include <optional>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "core/context.h"
 #include "optim/optimizer.h"
 #include "zero/group/gathered_weights.h"
 #include "zero/group/gradient_store.h"
 #include "zero/group/weight_store.h"
+#include "zero/update/matrix_phase.h"
 #include "zero/update/swapped_tiles.h"
 #include "zero/update/tile_drivers.h"
 #include "zero/update/tile_update.h"
@@ -38,10 +41,13 @@ namespace zinc::zero {
 
 struct WeightUpdateOptions {
   std::vector<int> order;      // all groups, in the order in which a forward pass first uses them
-  optim::States states{};      // states of the optimizer
   int64_t tile_numel = 1;      // elements per tile; rounded up to kNormChunk
   bool on_device = false;      // the device updates states in host memory
   SwappedTilesOptions swap{};  // with states in swap space
+  // For an optimizer with a matrix rule.
+  const optim::MatrixRule* matrix_rule = nullptr;
+  std::vector<std::vector<int>> matrix_windows{};  // MatrixPhaseOptions::windows
+  int parts = 1;                                   // MatrixPhaseOptions::parts
 };
 
 // All calls come from the issuing thread. If the update fails, every later call throws the same
@@ -50,7 +56,8 @@ class WeightUpdate {
  public:
   // All must outlive this, but for `options`.
   WeightUpdate(WeightStore& weights, GatheredWeights& gathered, GradientStore& gradients,
-               Context& context, const WeightUpdateOptions& options);
+               const ShardGroups& groups, comm::Communicator& communicator, Context& context,
+               const WeightUpdateOptions& options);
   ~WeightUpdate();
   WeightUpdate(const WeightUpdate&) = delete;
   WeightUpdate& operator=(const WeightUpdate&) = delete;
@@ -70,6 +77,11 @@ class WeightUpdate {
 
   // The following calls do nothing if no update is under way.
   //
+  // Issues the directions of the group's matrices, or lets advance() do so.
+  void direct(int group);
+  // The directions of the window that ends with this group become steps. Waits for states and
+  // gradients in swap space. Collective.
+  void transform(int group);
   // Issues the update of the group, or lets advance() do so once the group's gradients, and states
   // in swap space, are there. Never waits.
   void update(int group);
@@ -95,9 +107,24 @@ class WeightUpdate {
   bool is_pending() const { return args_.has_value(); }
 
  private:
+  // A round of tiles over the slices: the slices as the round sees them, and its drivers.
+  struct Round {
+    std::vector<UpdatedRange> slices;
+    std::vector<std::unique_ptr<TileUpdate>> processors;
+    std::vector<std::unique_ptr<TileDriver>> drivers;
+  };
+
   template <class Work>
   void guarded(const Work& work);
-  void make_drivers();
+  void make_update();
+  void make_directions();
+  // The drivers of a round: where a slice is updated follows from its tier. `on_device`, `on_host`:
+  // the processors; may be null if no slice is for them.
+  void make_drivers(Round& round, TileInputs& inputs, TileUpdate* on_device, TileUpdate* on_host,
+                    const SwappedTilesOptions& swap);
+  int64_t tile_numel() const;  // a multiple of kNormChunk
+  // Ends the window of matrices that is open, whose updates have begun.
+  void close_window();
   // Issues the rest of the updates of the first `end` groups in `order`, and publishes them.
   void publish_until(size_t end);
   void begin_tiles(bool during_backward);
@@ -108,11 +135,14 @@ class WeightUpdate {
   WeightStore& weights_;
   GatheredWeights& gathered_;
   GradientStore& gradients_;
+  const ShardGroups& groups_;
+  comm::Communicator& communicator_;
   Context& context_;
-  ByGroup<size_t> places_;  // by group: index in `order`
-  std::unique_ptr<DeviceTileUpdate> device_;
-  std::unique_ptr<HostTileUpdate> host_;  // null: the CPU updates nothing
-  std::vector<std::unique_ptr<TileDriver>> drivers_;
+  ByGroup<size_t> places_;                 // by group: index in `order`
+  std::unique_ptr<MatrixPhase> matrices_;  // null: no matrix is updated as a whole
+  std::unique_ptr<TileInputs> inputs_;     // of update_
+  Round direct_;                           // makes directions; empty without matrices
+  Round update_;                           // changes weights
 
   // State of the update under way.
   std::optional<StepArguments> args_;

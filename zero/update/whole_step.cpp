@@ -48,11 +48,11 @@ WholeStep::WholeStep(const Parts& parts, const optim::Schedule& learning_rates)
       learning_rates_(learning_rates),
       norm_(parts.groups, parts.stores.owned, parts.world.communicator(), parts.world.context(),
             parts.peers),
-      verdict_(parts.peers.tensor != nullptr || parts.sequence > 1 || parts.cut != nullptr ||
-                       parts.config.determinism == Determinism::mesh
-                   ? nullptr
-                   : make_device_verdict(parts.config, parts.has_own_optimizer, norm_, scaler_,
-                                         parts.world)),
+      verdict_(
+          parts.peers.tensor != nullptr || parts.sequence > 1 || parts.cut != nullptr ||
+                  parts.config.determinism == Determinism::mesh
+              ? nullptr
+              : make_device_verdict(parts.config, parts.host_decides, norm_, scaler_, parts.world)),
       totals_(parts.config.gradient.loss_reduction, parts.config.loss_divisor(), parts.sequence) {
   // Sums that go to swap space are measured as they leave.
   if (parts.stores.swapped_gradients == nullptr) return;

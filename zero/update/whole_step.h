@@ -60,7 +60,7 @@ class WholeStep {
     Stores& stores;
     UpdateRules& rules;
     const optim::Optimizer& optimizer;
-    bool has_own_optimizer = false;    // the optimizer is a client's own
+    bool host_decides = false;         // the update cannot follow a verdict on the device
     RecordedStep* recorded = nullptr;  // null: nothing is recorded, or the optimizer has no scalars
   };
   WholeStep(const Parts& parts, const optim::Schedule& learning_rates);

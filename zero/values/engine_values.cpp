@@ -103,9 +103,7 @@ bool finish_late(const Stores& stores) {
 
 std::vector<std::string_view> EngineValues::kinds() const {
   std::vector<std::string_view> kinds{kWeightsKind};
-  for (int i = 0; i < parts_.optimizer.num_states(); ++i) {
-    kinds.push_back(parts_.optimizer.state_name(i));
-  }
+  for (const std::string_view state : parts_.optimizer.state_names()) kinds.push_back(state);
   return kinds;
 }
 
@@ -140,9 +138,17 @@ Tensor EngineValues::read_here(const nn::Parameter& parameter,
   const Tensor values = host_tensor(parameter);
   const ParameterIndex index = index_of(parameter, parts_.groups);
   if (state) {
-    const int number = parts_.optimizer.state_index(*state);
+    const int plane = kFirstStatePlane + parts_.optimizer.state_index(*state);
     require_trained_in_pipeline(parameter);
-    if (is_here(parameter)) weights().read_state(index, number, flat(values));
+    if (is_here(parameter)) {
+      const Placement& placement = parts_.groups.at(index);
+      require_trained(placement);
+      require(
+          has_plane(parts_.optimizer.states(), placement.segment, plane), "parameter '",
+          parameter.name(), "' has no state called '", *state, "': the update rule takes it ",
+          placement.segment == SegmentKind::matrices ? "as a whole matrix" : "element by element");
+      weights().read_state(index, plane, flat(values));
+    }
   } else if (is_here(parameter)) {
     weights().read_master(index, flat(values));
   }
@@ -244,6 +250,9 @@ void EngineValues::read_own(Own what, const TakeOwn& take, bool hold) {
       const bool has_states = trained && what == Own::weights_and_states;
       // One kind after the other: a file of them is written from its begin to its end.
       for (size_t plane = 0; plane < (has_states ? all.size() : 1); ++plane) {
+        if (!has_plane(parts_.optimizer.states(), placement.segment, static_cast<int>(plane))) {
+          continue;
+        }
         for (int64_t begin = part.begin; begin < part.end; begin += kPieceNumel) {
           const Range piece{begin, std::min(begin + kPieceNumel, part.end)};
           OwnPiece own{.name = parameter.name(),
@@ -299,7 +308,8 @@ OwnBytes EngineValues::own_bytes() const {
     for (const Segment& segment : group.segments()) {
       const int64_t plane = segment.size / group.world() * size_of(group.wide_dtype());
       if (is_trained(segment.kind)) {
-        bytes.trained += plane * (1 + parts_.optimizer.num_states());
+        const Planes states = state_planes(parts_.optimizer.states(), segment.kind);
+        bytes.trained += plane * (1 + states.count());
       } else {
         bytes.frozen += plane;
       }

@@ -1,0 +1,175 @@
+// A client's own update rule that looks at whole matrices: optim/matrix_rule.h.
+#include "optim/matrix_rule.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "comm/local/local.h"
+#include "core/error.h"
+#include "optim/update_elements.h"
+#include "tests/offload/swap_folder.h"
+#include "tests/zero/tiny_model.h"
+#include "tests/zero/tiny_training.h"
+#include "zero/engine.h"
+#include "zero/layout/shard_group.h"
+
+namespace zinc::zero {
+namespace matrix_rule_test {
+
+using test::make_batch;
+using test::tiny_config;
+
+// A direction is the momentum; a step has rows of length 1.
+class NormalizedRows final : public optim::MatrixRule {
+ public:
+  bool takes(const autograd::Parameter& parameter) const override {
+    return parameter.name().find("attn.c_proj") == std::string::npos;
+  }
+  int num_states() const override { return 1; }
+  std::string_view state_name(int) const override { return "momentum_buffer"; }
+  void direct(const optim::Update& args, const optim::HyperParameters& hyper,
+              StreamRef stream) const override {
+    optim::direct_elements(args, num_states(), stream,
+                           [hyper]<class A>(A& direction, A gradient, auto& states) {
+                             states[0] = A(hyper.momentum) * states[0] + gradient;
+                             direction = states[0];
+                           });
+  }
+  void transform(const View& matrix, const optim::HyperParameters&,
+                 StreamRef stream) const override {
+    if (matrix.device().meta) return;
+    stream.submit("normalize_rows", [matrix] { normalize<float>(matrix); });
+  }
+  void apply(const optim::Update& args, const optim::HyperParameters& hyper,
+             StreamRef stream) const override {
+    optim::update_elements(args, 0, stream, [hyper]<class A>(A& weight, A step, auto&) {
+      weight = std::fma(A(-hyper.lr), step + A(hyper.weight_decay) * weight, weight);
+    });
+  }
+  int64_t flops(int64_t rows, int64_t columns) const override { return 3 * rows * columns; }
+
+ private:
+  template <class T>
+  static void normalize(const View& matrix) {
+    const auto columns = static_cast<size_t>(matrix.dim(1));
+    for (int64_t row = 0; row < matrix.dim(0); ++row) {
+      const std::span<T> values(matrix.data_as<T>() + row * matrix.dim(1), columns);
+      T sum = 0;
+      for (const T value : values) sum += value * value;
+      for (T& value : values) value = sum > 0 ? value / std::sqrt(sum) : T(0);
+    }
+  }
+};
+
+class OwnOptimizer final : public optim::Optimizer {
+ public:
+  std::string_view name() const override { return "RowsAndSigns"; }
+  int num_states() const override { return 2; }
+  std::string_view state_name(int i) const override { return i == 0 ? "mean" : "last"; }
+  void update(const optim::Update& args, const optim::HyperParameters& hyper,
+              StreamRef stream) const override {
+    optim::update_elements(args, 2, stream, [hyper]<class A>(A& weight, A gradient, auto& states) {
+      states[0] = A(hyper.beta1) * states[0] + A(1.0 - hyper.beta1) * gradient;
+      states[1] = gradient;
+      weight -= A(hyper.lr) * (states[0] > 0 ? A(1) : states[0] < 0 ? A(-1) : A(0));
+    });
+  }
+  const optim::MatrixRule* matrix_rule() const override { return &rows_; }
+
+ private:
+  NormalizedRows rows_;
+};
+
+bool is_matrix(const std::string& name, const nn::Parameter& parameter) {
+  return parameter.shape().rank() == 2 && name.find(".h.") != std::string::npos &&
+         name.find("attn.c_proj") == std::string::npos;
+}
+
+struct Found {
+  std::vector<double> losses;
+  std::vector<float> values;  // weights, and their states
+  bool operator==(const Found&) const = default;
+};
+
+EngineConfig config_of(int stage, DType dtype) {
+  EngineConfig config = test::training_config(2, dtype, ReduceSchedule::micro_step);
+  config.zero.stage = stage;
+  config.zero.allow_untested_optimizer = true;
+  config.zero.force_cpu_optimizer = false;
+  config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1, .momentum = 0.9};
+  return config;
+}
+
+Found train(const EngineConfig& config, int world_size, int64_t rows_of_step = 4) {
+  Found all;
+  comm::run_local_ranks(world_size, {.seed = 5, .num_threads = 2}, [&](comm::World& world) {
+    Found mine;
+    nn::Gpt2 model(tiny_config());
+    EngineOptions options;
+    options.optimizer = std::make_unique<OwnOptimizer>();
+    EngineConfig own = config;
+    own.batch.accumulation = rows_of_step / world.size();
+    Engine engine(model, own, world, std::move(options));
+    for (int64_t i = 0; i < 3 * own.batch.accumulation; ++i) {
+      engine.backward(engine.forward(make_batch(i * world.size() + world.rank())));
+      mine.losses.push_back(engine.step().loss);
+    }
+    std::erase_if(mine.losses, [](double loss) { return !std::isfinite(loss); });
+    mine.values = test::weights_of(engine);
+    for (const auto& [name, parameter] : model.named_parameters()) {
+      for (const std::string_view state : is_matrix(name, *parameter)
+                                              ? std::vector<std::string_view>{"momentum_buffer"}
+                                              : std::vector<std::string_view>{"mean", "last"}) {
+        const auto values = engine.optimizer_state(name, state).to_vector<float>();
+        mine.values.insert(mine.values.end(), values.begin(), values.end());
+      }
+    }
+    if (world.is_main()) all = std::move(mine);
+  });
+  return all;
+}
+
+TEST(AMatrixRule, GivesTheSameBitsOnEveryStageAndTier) {
+  const offload::SwapFolder folder;
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Found wanted = train(config_of(0, dtype), 2);
+    ASSERT_GT(wanted.values.size(), 1000u);
+    for (const int stage : {1, 2, 3}) {
+      EXPECT_TRUE(train(config_of(stage, dtype), 2) == wanted) << str(dtype, " stage ", stage);
+    }
+    EngineConfig config = config_of(2, dtype);
+    config.zero.sub_group_size = 5000;
+    config.zero.offload_optimizer = {.device = OffloadDevice::cpu};
+    EXPECT_TRUE(train(config, 2) == wanted) << str(dtype, " in host memory");
+    config.zero.offload_optimizer.ratio = 0.4;
+    EXPECT_TRUE(train(config, 2) == wanted) << str(dtype, " split");
+    config.offload_step = OffloadStep::device;
+    EXPECT_TRUE(train(config, 2) == wanted) << str(dtype, " updated on the device");
+    config.offload_step = OffloadStep::host;
+    config.zero.offload_optimizer = {
+        .device = OffloadDevice::nvme, .nvme_path = folder.path(), .pipeline_read = true};
+    EXPECT_TRUE(train(config, 2) == wanted) << str(dtype, " in swap space");
+    config.gradient_offload = GradientOffload::nvme;
+    EXPECT_TRUE(train(config, 2) == wanted) << str(dtype, " with gradients in swap space");
+  }
+}
+
+// Owners, windows and pieces differ with the number of ranks.
+TEST(AMatrixRule, GivesTheSameWeightsOnEveryWorld) {
+  EngineConfig config = config_of(2, DType::f32);
+  config.gradient.reduce_algorithm = ReduceAlgorithm::ordered;
+  config.determinism = Determinism::world;
+  const Found wanted = train(config, 1);
+  EXPECT_EQ(train(config, 2).values, wanted.values);
+  EXPECT_EQ(train(config, 4).values, wanted.values);
+}
+
+}  // namespace matrix_rule_test
+}  // namespace zinc::zero

@@ -1,0 +1,32 @@
+// zero/layout/planes.h: the kinds of values of a trained element, by number: first the master
+// weights, then the optimizer's states in the order of Optimizer::state_names().
+#pragma once
+
+#include "optim/optimizer.h"
+#include "zero/layout/shard_group.h"
+
+namespace zinc::zero {
+
+inline constexpr int kMasterPlane = 0;
+inline constexpr int kFirstStatePlane = 1;
+
+// The planes [begin, end).
+struct Planes {
+  int begin = 0, end = 0;
+  int count() const { return end - begin; }
+  bool has(int plane) const { return plane >= begin && plane < end; }
+};
+
+// The planes of states that the elements of a segment have.
+inline Planes state_planes(const optim::States& states, SegmentKind kind) {
+  const int matrices = kFirstStatePlane + states.count;
+  if (kind == SegmentKind::matrices) return {matrices, matrices + states.in_matrices};
+  return {kFirstStatePlane, is_trained(kind) ? matrices : kFirstStatePlane};
+}
+
+// Whether the elements of a segment have a plane, master weights included.
+inline bool has_plane(const optim::States& states, SegmentKind kind, int plane) {
+  return plane == kMasterPlane || state_planes(states, kind).has(plane);
+}
+
+}  // namespace zinc::zero
