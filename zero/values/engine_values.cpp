@@ -38,13 +38,16 @@ int64_t room_bytes(const ShardGroups& groups, int world) {
 }
 
 // InvalidArgument where the source lacks anything that the model has, or has it in another shape.
+// `has`: whether a parameter has values of a kind.
 void require_fit(const StateSource& source, nn::Model& model,
-                 std::span<const std::string_view> kinds) {
+                 std::span<const std::string_view> kinds,
+                 const std::function<bool(const nn::Parameter& parameter, size_t kind)>& has) {
   std::vector<std::string> problems;
   for (const nn::Parameter* parameter : model.parameters()) {
     if (parameter->numel() == 0) continue;
-    for (const std::string_view kind : kinds) {
-      if (kind != kWeightsKind && !parameter->requires_grad()) continue;
+    for (size_t i = 0; i < kinds.size(); ++i) {
+      const std::string_view kind = kinds[i];
+      if (!has(*parameter, i)) continue;
       const std::optional<Shape> shape = source.shape_of(parameter->name(), kind);
       if (!shape) {
         problems.push_back(str(kind, " of ", parameter->name(), ": missing"));
@@ -105,6 +108,15 @@ std::vector<std::string_view> EngineValues::kinds() const {
   std::vector<std::string_view> kinds{kWeightsKind};
   for (const std::string_view state : parts_.optimizer.state_names()) kinds.push_back(state);
   return kinds;
+}
+
+bool EngineValues::has_kind(const nn::Parameter& parameter, int plane) const {
+  if (plane == kMasterPlane) return true;
+  const ParameterIndex index = index_of(parameter, parts_.groups);
+  // The ranks of a pipeline that have the parameter look themselves.
+  if (index == kInNoGroup) return false;
+  const SegmentKind segment = parts_.groups.at(index).segment;
+  return is_trained(segment) && has_plane(parts_.optimizer.states(), segment, plane);
 }
 
 void EngineValues::require_one_state() const {
@@ -330,7 +342,11 @@ void EngineValues::import_state(const StateSource& source, const ImportOptions& 
   std::vector<std::string_view> wanted = kinds();
   if (!options.optimizer_states) wanted.resize(1);
   comm::together(parts_.world, "import a state", [&] {
-    if (options.strict) require_fit(source, parts_.model, wanted);
+    if (options.strict) {
+      require_fit(source, parts_.model, wanted, [this](const nn::Parameter& parameter, size_t i) {
+        return has_kind(parameter, static_cast<int>(i));
+      });
+    }
     ++num_set_;
     is_mixed_ = true;
     load_from(source, wanted, options);

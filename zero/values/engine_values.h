@@ -74,6 +74,8 @@ class EngineValues {
  private:
   WeightValues& weights() { return *parts_.stores.values; }
   Context& context() { return parts_.world.context(); }
+  // Whether this rank keeps values of the kind, an index in kinds(), of the parameter.
+  bool has_kind(const nn::Parameter& parameter, int plane) const;
   bool is_here(const nn::Parameter& parameter) const {
     return parts_.cut == nullptr || parts_.cut->is_here(parameter);
   }
