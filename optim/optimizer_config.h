@@ -29,11 +29,12 @@ struct OptimizerConfig {
   // The first value of every group's hyper-parameters; the decay applies to parameters with
   // Parameter::decays() only.
   HyperParameters hyper{};
-  bool nesterov = false;        // SGD only; needs momentum > 0
-  double dampening = 0.0;       // SGD only, [0, 1)
-  bool bias_correction = true;  // Adam and AdamW
-  bool amsgrad = false;         // Adam and AdamW
-  double lr_decay = 0.0;        // Adagrad
+  HyperParameters matrix_hyper{};  // the same for parameters of a matrix rule
+  bool nesterov = false;           // SGD only; needs momentum > 0
+  double dampening = 0.0;          // SGD only, [0, 1)
+  bool bias_correction = true;     // Adam and AdamW
+  bool amsgrad = false;            // Adam and AdamW
+  double lr_decay = 0.0;           // Adagrad
   Moments moments = Moments::f32;
 };
 

@@ -72,6 +72,7 @@ void MatrixPhase::choose_owners(Window& window) {
     here[owner] += flops(*matrix);
     load_[owner] += flops(*matrix);
   }
+  window.busiest = by_size.front()->owner;
   for (Matrix& matrix : window.matrices) {
     int64_t& of_owner = numel[static_cast<size_t>(matrix.owner)];
     matrix.place = of_owner;
@@ -168,6 +169,10 @@ void MatrixPhase::transform(int group, const UpdateRules& rules) {
   copy_host_slots(/*to_device=*/false);
 }
 
+bool MatrixPhase::is_own(const Matrix& matrix) const {
+  return matrix.owner == (context_.device().meta ? open_->busiest : communicator_.rank());
+}
+
 void MatrixPhase::transform_own(const View& values, const Matrix& matrix,
                                 const UpdateRules& rules) const {
   const auto ranges = rules.ranges(matrix.group->index(), matrix.placement->range());
@@ -177,7 +182,7 @@ void MatrixPhase::transform_own(const View& values, const Matrix& matrix,
 
 void MatrixPhase::share_steps(const UpdateRules& rules) {
   for (const Matrix& matrix : open_->matrices) {
-    if (matrix.owner != communicator_.rank()) continue;
+    if (!is_own(matrix)) continue;
     transform_own(in_slots(matrix.placement->range(), matrix.group->index()), matrix, rules);
   }
   if (communicator_.size() == 1) return;
@@ -248,7 +253,7 @@ void MatrixPhase::exchange(const UpdateRules& rules) {
                            stream);
   pieces_of_own(unpack);
   for (const Matrix& matrix : open_->matrices) {
-    if (matrix.owner != me) continue;
+    if (!is_own(matrix)) continue;
     transform_own(device_view(whole, matrix.place, matrix.placement->parameter->numel()), matrix,
                   rules);
   }
