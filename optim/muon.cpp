@@ -45,10 +45,6 @@ double factor_of(MuonScale scale, int64_t rows, int64_t columns) {
 
 }  // namespace
 
-std::string_view name_of(MuonScale scale) {
-  return scale == MuonScale::original ? "original" : "match_rms_adamw";
-}
-
 Muon::Muon(MuonOptions options, uint64_t seed) : options_(std::move(options)), seed_(seed) {
   require(options_.steps >= 1 && options_.steps < 100,
           "Muon: steps of the iteration must lie in [1, 100), got ", options_.steps);

@@ -15,7 +15,10 @@ enum class MuonScale : uint8_t {
   original,   // sqrt(max(1, rows / columns)): Jordan
   match_rms,  // 0.2 sqrt(max(rows, columns)): an element moves as far as with AdamW; Liu et al.
 };
-std::string_view name_of(MuonScale scale);  // torch's: "original", "match_rms_adamw"
+// torch's: "original", "match_rms_adamw".
+inline std::string_view name_of(MuonScale scale) {
+  return scale == MuonScale::original ? "original" : "match_rms_adamw";
+}
 
 struct MuonOptions {
   bool nesterov = true;
