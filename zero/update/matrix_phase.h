@@ -58,6 +58,9 @@ class MatrixPhase {
   // Turns the directions of the window that ends with this group into steps. The compute stream has
   // waited for the directions, and has the work. Collective.
   void transform(int group, const UpdateRules& rules);
+  // In place of transform(), for a step that changes nothing: takes and frees the same memory, so
+  // that such a step has the peak of the plan. Computes on zeros, and brings nothing together.
+  void rehearse(int group, const UpdateRules& rules);
   void close();
   // The groups of the open window; none: no window is open.
   const std::vector<int>& groups_in_window() const;
@@ -103,6 +106,11 @@ class MatrixPhase {
   bool is_own(const Matrix& matrix) const;
   void transform_own(const View& values, const Matrix& matrix, const UpdateRules& rules) const;
   void copy_host_slots(bool to_device);
+  // Memory for an exchange. All ranks take the same.
+  struct Rooms {
+    Block sent, arrived, whole;
+  };
+  Rooms take_rooms() const;
 
   const optim::MatrixRule& rule_;
   const ShardGroups& groups_;
