@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "bench/array_case.h"
 #include "bench/kernels/all.h"
 #include "kernels/element_update.h"
@@ -11,14 +13,16 @@ void add_rule(Registry& registry, kernels::UpdateRule rule, DType dtype) {
   const int64_t n = registry.flat();
   std::vector<ArraySpec> arrays{{.shape = {n}, .low = -1, .high = 1}};
   for (int i = 0; i <= states; ++i) {
-    // Weights or the direction, then states. They lie in [0, 1): sums of squares are among them.
+    // Weights, or a direction of the case's dtype; then states, which lie in [0, 1): sums of
+    // squares are among them.
     arrays.push_back({.shape = {n},
                       .low = i == 0 ? -1.0 : 0.0,
                       .high = 1,
                       .compared = true,
-                      .fixed = DType::f32});
+                      .fixed = i > 0 || has_weights ? std::optional(DType::f32) : std::nullopt});
   }
-  const int64_t written = 4 * (states + 1) * n;
+  const int64_t updated = 4 * (states + (has_weights ? 1 : 0)) * n;
+  const int64_t directed = has_weights ? 0 : size_of(dtype) * n;
   add_case(
       registry,
       {.op = std::string(kernels::name_of(rule)),
@@ -38,8 +42,8 @@ void add_rule(Registry& registry, kernels::UpdateRule rule, DType dtype) {
              }
              kernels::element_update(args, stream);
            },
-       .cost = {.bytes_read = n * size_of(dtype) + written - (has_weights ? 0 : 4 * n),
-                .bytes_written = written,
+       .cost = {.bytes_read = n * size_of(dtype) + updated,
+                .bytes_written = updated + directed,
                 .flops = kernels::update_flops(rule, {.weight_decay = 0.1}) * n}});
 }
 

@@ -15,6 +15,7 @@
 
 #include "kernels/cpu/lane_number-inl.h"
 #include "kernels/cpu/lanes-inl.h"
+#include "kernels/cpu/past_caches.h"
 #include "kernels/cpu/random_words-inl.h"
 #include "kernels/cpu/row_walk.h"
 #include "kernels/cpu/short_float.h"
@@ -110,17 +111,20 @@ void element_update_vectors(const ElementUpdate& args) {
   // The result in f32, where it has memory of its own, and that to which it is rounded.
   const bool is_direction = makes_direction(args.rule);
   const View& whole = is_direction ? args.direction : args.weights;
-  float* wide = whole.dtype() == DType::f32 ? whole.data_as<float>() : nullptr;
+  const bool past = is_direction && past_caches(whole.bytes());
+  float* wide = whole.dtype() == DType::f32 && !past ? whole.data_as<float>() : nullptr;
   const View rounded = !is_direction ? args.model_weights : wide == nullptr ? whole : View();
   const auto round = [&](int64_t begin, int64_t n, const float* from) HWY_ATTR {
     dispatch_short_float(rounded.dtype(), [&]<class Rounded>() HWY_ATTR {
       Rounded* to = rounded.data_as<Rounded>() + begin;
       for_each_vector(
-          n, [&](int64_t i, auto load, auto store) HWY_ATTR { store(load(from + i), to + i); });
+          n, [&](int64_t i, auto load, auto store) HWY_ATTR { store(load(from + i), to + i); },
+          past);
     });
   };
   const bool passes_once = !is_narrow && args.gradient.dtype() == DType::f32 && !rounded;
-  parallel_for(args.gradient.numel(), kElementGrain, [&](int64_t begin, int64_t end) HWY_ATTR {
+  const int64_t grain = past_caches_grain(kElementGrain, past);
+  parallel_for(args.gradient.numel(), grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     if (passes_once) {
       return update(args, scalars, begin, end - begin, args.gradient.data_as<float>() + begin,
                     nullptr, wide + begin);
@@ -140,6 +144,7 @@ void element_update_vectors(const ElementUpdate& args) {
       update(args, scalars, i, n, widened(i, n, gradients), words, result);
       if (rounded) round(i, n, result);
     }
+    if (past) hwy::FlushStream();
   });
 }
 
