@@ -153,6 +153,8 @@ std::vector<Label> labels_of(Saving saving) {
     case Saving::weights:
     case Saving::residency:
       return {Label::parameters, Label::communication, Label::staging};
+    case Saving::moments:
+      return {Label::optimizer, Label::staging};
     case Saving::buffers:
       return {Label::gradients, Label::communication, Label::staging, Label::workspace};
   }

@@ -165,7 +165,7 @@ FitBounds::Slice FitBounds::make_slice(const FitCandidate& c) const {
 
 const FitBounds::Slice& FitBounds::slice_of(const FitCandidate& c) {
   const int recompute = c.at(Saving::recompute);
-  const Kind kind(c.tensor, c.sequence, c.micro_batch, recompute);
+  const Kind kind(c.tensor, c.sequence, c.micro_batch, recompute, c.at(Saving::moments));
   if (const auto found = slices_.find(kind); found != slices_.end()) return found->second;
   first_.emplace(std::tuple(c.tensor, c.sequence, recompute), kind);
   FitCandidate plain{.tensor = c.tensor,
@@ -176,6 +176,7 @@ const FitBounds::Slice& FitBounds::slice_of(const FitCandidate& c) {
   plain.pipe = c.pipe;  // for the sake of the batch
   if (!space_.is_fixed("zero_optimization.stage")) plain.stage = c.pipe > 1 ? 2 : 3;
   plain.at(Saving::recompute) = recompute;
+  plain.at(Saving::moments) = c.at(Saving::moments);
   const Slice& slice = slices_.emplace(kind, make_slice(plain)).first->second;
   if (options_.hardware && slice.problem.empty() && seconds_per_flop_ == 0.0) {
     seconds_per_flop_ = std::numeric_limits<double>::infinity();

@@ -56,7 +56,8 @@ class FitBounds {
     Linear seconds, flops;  // for a micro-batch
     Linear weights, states, gradients, activations;
   };
-  using Kind = std::tuple<int, int, int64_t, int>;  // tensor, sequence, micro-batch, recomputation
+  // tensor, sequence, micro-batch, recomputation, moments
+  using Kind = std::tuple<int, int, int64_t, int, int>;
 
   const Slice& slice_of(const FitCandidate& candidate);
   Slice make_slice(const FitCandidate& candidate) const;

@@ -27,6 +27,7 @@ constexpr const char* kSequence = "zinc.mesh.sequence";
 constexpr const char* kPipe = "zinc.mesh.pipe";
 constexpr const char* kInterleave = "zinc.pipeline_interleave";
 constexpr const char* kPipeOrder = "zinc.pipeline_schedule";
+constexpr const char* kMomentsKey = "zinc.moments";
 constexpr const char* kSelectiveKey = "zinc.selective_recompute";
 // DeepSpeed's names for the mesh.
 constexpr std::pair<const char*, const char*> kMeshNames[] = {
@@ -85,8 +86,8 @@ files::json::Value with_key(const files::json::Value& root, std::string_view pat
 }
 
 std::string_view name_of(Saving saving) {
-  constexpr std::array<std::string_view, kNumSavings> kNames{"recompute", "inputs",    "states",
-                                                             "weights",   "residency", "buffers"};
+  constexpr std::array<std::string_view, kNumSavings> kNames{
+      "recompute", "inputs", "states", "weights", "residency", "buffers", "moments"};
   return kNames[static_cast<size_t>(saving)];
 }
 
@@ -119,6 +120,7 @@ FitSpace::FitSpace(const hub::ModelConfigFile& model, FitSpaceOptions options)
   options_.global_batch = settle_global_batch();
   make_levels(num_blocks_);
   make_roots();
+  if (!roots_.empty() && !may_narrow_moments()) levels_[static_cast<size_t>(Saving::moments)] = {{}};
   check_some_candidate();
 }
 
@@ -334,11 +336,26 @@ void FitSpace::make_levels(int64_t num_blocks) {
   const auto bucket = [&](int64_t divisor, int64_t most) {
     return std::clamp<int64_t>(all / divisor, 1024, most);
   };
+  add_levels(Saving::moments,
+             {{"", {{kMomentsKey, "f32"}}}, {"moments in bf16", {{kMomentsKey, "bf16"}}}});
   add_levels(Saving::buffers,
              {buffers("", true, 500'000'000, tile(8, int64_t{1} << 24)),
               buffers("smaller buffers", true, bucket(8, 50'000'000), tile(16, int64_t{1} << 23)),
               buffers("small buffers, no overlap", false, bucket(64, 5'000'000),
                       tile(64, int64_t{1} << 22))});
+}
+
+bool FitSpace::may_narrow_moments() const {
+  const files::json::Value* given = find_path(root_, kMomentsKey);
+  if (given == nullptr || !given->is_string("auto")) return false;
+  try {
+    FitCandidate candidate = roots_.front();
+    candidate.at(Saving::moments) = 1;
+    static_cast<void>(config_of(candidate));
+  } catch (const ConfigError&) {
+    return false;
+  }
+  return true;
 }
 
 // The extents that divide the world, from 1; or the file's own.

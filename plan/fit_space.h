@@ -35,8 +35,10 @@ namespace zinc::plan {
 //            stage3_max_live_parameters, stage3_max_reuse_distance; stage 3)
 // buffers:   large and overlapped, smaller, small and in turn
 //            (reduce_bucket_size, allgather_bucket_size, overlap_comm, sub_group_size)
-enum class Saving : uint8_t { recompute, inputs, states, weights, residency, buffers };
-inline constexpr int kNumSavings = 6;
+// moments:   f32, bf16 (zinc.moments; only where the file has "auto" there, because results change).
+//            bf16 may even be faster; it counts as a saving all the same
+enum class Saving : uint8_t { recompute, inputs, states, weights, residency, buffers, moments };
+inline constexpr int kNumSavings = 7;
 inline constexpr int kLastStage = 3;      // ZeRO stage
 std::string_view name_of(Saving saving);  // "recompute", ...
 
@@ -155,6 +157,8 @@ class FitSpace {
   bool allows(std::string_view path, const files::json::Value& value) const;
   void add_levels(Saving saving, std::vector<Level> levels);
   void make_levels(int64_t num_blocks);
+  // False where no rule of the configuration goes with moments in bf16.
+  bool may_narrow_moments() const;
   void make_roots();
   void make_roots(const comm::Mesh& mesh);
   std::vector<comm::Mesh> make_meshes() const;

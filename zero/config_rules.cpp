@@ -328,7 +328,7 @@ constexpr std::array kRules{
                .when = has_bf16_moments,
                .not_with = is_sgd,
                .what = "zinc.moments \"bf16\" does not go with optimizer.type \"SGD\"",
-               .why = "it is for the states of Adam, AdamW, Lion and Adagrad",
+               .why = "it is for the states of Adam, AdamW, Lion, Adagrad and Muon",
                .cure = "leave it out"},
     ConfigRule{.name = "bf16 moments and amsgrad",
                .keys = {"zinc.moments", "optimizer.params.amsgrad"},

@@ -170,6 +170,15 @@ FitRequest mesh_request() {
   return request;
 }
 
+// True if a saving of moments is of use: without it the same candidate does not fit.
+bool needs_narrow_moments(const Planned& narrow, const std::vector<Planned>& all, int64_t limit) {
+  const std::string suffix = ", moments in bf16";
+  if (!narrow.words.ends_with(suffix)) return true;
+  const std::string words = narrow.words.substr(0, narrow.words.size() - suffix.size());
+  return std::ranges::none_of(
+      all, [&](const Planned& one) { return one.words == words && one.device <= limit; });
+}
+
 // At eight limits, from the one that the smallest candidate takes; gives the answers.
 std::vector<FittedConfig> expect_best_of_all(FitRequest request) {
   request.num_answers = 1;  // the search ends as early as it may
@@ -184,7 +193,8 @@ std::vector<FittedConfig> expect_best_of_all(FitRequest request) {
     SCOPED_TRACE(limit);
     const Planned* best = nullptr;
     for (const Planned& one : all) {
-      if (one.device <= limit && (best == nullptr || one.seconds < best->seconds)) best = &one;
+      if (one.device > limit || !needs_narrow_moments(one, all, limit)) continue;
+      if (best == nullptr || one.seconds < best->seconds) best = &one;
     }
     const FitResult result = fit(request);
     if (result.best.empty()) {
@@ -200,6 +210,40 @@ std::vector<FittedConfig> expect_best_of_all(FitRequest request) {
     answers.push_back(first);
   }
   return answers;
+}
+
+// Moments in bf16 change results: they are taken where the file allows it, and nowhere else.
+TEST(Fit, MomentsThatAreAuto_MayBeInBf16) {
+  FitRequest request = request_for(1);
+  request.limits.host.reset();
+  request.space.global_batch = 8;
+  const auto ask = [&](const std::string& zinc, const std::string& more) {
+    request.space.config = R"({"zero_optimization": {"stage": 2, "reduce_bucket_size": 1000000,
+        "allgather_bucket_size": 1000000, "overlap_comm": true, "sub_group_size": 1000000},
+        "activation_checkpointing": {"number_checkpoints": 1}, "zinc": {)" +
+                           zinc + "}" + more + "}";
+  };
+  const std::string automatic = R"("moments": "auto")";
+  ask(automatic, "");
+  std::set<int> levels;
+  for (const FittedConfig& answer : expect_best_of_all(request)) {
+    levels.insert(answer.candidate.at(Saving::moments));
+    const files::json::Value& zinc = answer.file.at("zinc");
+    EXPECT_EQ(zinc.at("moments").as_string() == "bf16", answer.candidate.at(Saving::moments) == 1);
+  }
+  EXPECT_TRUE(levels.contains(1));
+  const auto num_levels = [&] {
+    FitSpaceOptions options = request.space;
+    options.world = request.plan.world;
+    return FitSpace(request.model, options).num_levels(Saving::moments);
+  };
+  EXPECT_EQ(num_levels(), 2);
+  ask("", "");
+  EXPECT_EQ(num_levels(), 1);
+  ask(R"("moments": "bf16")", "");
+  EXPECT_EQ(num_levels(), 1);
+  ask(automatic, R"(, "optimizer": {"type": "SGD", "params": {"lr": 0.1}})");
+  EXPECT_EQ(num_levels(), 1);  // a rule without such moments
 }
 
 TEST(FitMesh, IsTheBestOfAllMeshesAtEveryLimit) {
