@@ -17,6 +17,8 @@ bool is_sgd(UpdateRule rule) { return rule == UpdateRule::sgd || rule == UpdateR
 }  // namespace
 
 ElementRule::ElementRule(const ElementRuleOptions& options) : options_(options) {
+  require(!has_blocks() || (options.decoupled && !kernels::state_formats(options.rule).empty()),
+          name(), ": only the states of AdamW are kept in 8 bits");
   require(options.states == DType::f32 || num_states() <= 2, name(), ": ", num_states(),
           " states cannot be kept in ", options.states, ", two at most");
   const bool has_momentum = options.rule == UpdateRule::momentum;
@@ -51,6 +53,11 @@ std::string_view ElementRule::state_name(int i) const {
   if (options_.rule == UpdateRule::momentum) return "momentum_buffer";
   constexpr std::array<std::string_view, 3> kMoments{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
   return kMoments[static_cast<size_t>(i)];
+}
+
+std::optional<BlockFormat> ElementRule::state_blocks(int i) const {
+  if (!has_blocks()) return std::nullopt;
+  return kernels::state_formats(options_.rule)[static_cast<size_t>(i)];
 }
 
 kernels::ElementUpdate ElementRule::rule(const HyperParameters& hyper, int64_t step) const {

@@ -19,6 +19,8 @@ std::string_view name_of(OptimizerKind kind) {
       return "Lion";
     case OptimizerKind::adagrad:
       return "Adagrad";
+    case OptimizerKind::adam8bit:
+      return "Adam8bit";
   }
   return "?";
 }
@@ -57,6 +59,11 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_
     case OptimizerKind::adagrad:
       options.rule = UpdateRule::adagrad;
       options.lr_decay = config.lr_decay;
+      break;
+    case OptimizerKind::adam8bit:
+      require(config.moments == Moments::f32 && !config.amsgrad,
+              "Adam8bit: its two moments are in 8 bits; leave zinc.moments and amsgrad out");
+      options.states = DType::u8;
       break;
   }
   return std::make_unique<ElementRule>(options);

@@ -38,6 +38,7 @@ std::vector<Rule> rules() {
       {"LionInBf16", {.kind = OptimizerKind::lion, .hyper = hyper, .moments = Moments::bf16}},
       {"Adagrad", {.kind = OptimizerKind::adagrad, .hyper = hyper, .lr_decay = 0.1}},
       {"AdagradInBf16", {.kind = OptimizerKind::adagrad, .hyper = hyper, .moments = Moments::bf16}},
+      {"Adam8bit", {.kind = OptimizerKind::adam8bit, .hyper = hyper}},
   };
 }
 
