@@ -238,12 +238,14 @@ if(TARGET zinc_tests_apps)
                                                      "ZINC_MPIRUN=\"${mpirun}\"")
   add_dependencies(zinc_tests_apps zinc_command)
 endif()
-if(TARGET example_prefetch_rewrite)
-  # It compares two runs itself: exit code 1 where their losses differ.
-  add_test(NAME examples.prefetch_rewrite COMMAND example_prefetch_rewrite)
-  set_tests_properties(examples.prefetch_rewrite PROPERTIES LABELS cpu TIMEOUT 300 PROCESSORS 2)
-  add_dependencies(zinc_tests example_prefetch_rewrite)
-endif()
+# They compare runs themselves: exit code 1 where losses differ.
+foreach(example prefetch_rewrite own_optimizer)
+  if(TARGET example_${example})
+    add_test(NAME examples.${example} COMMAND example_${example})
+    set_tests_properties(examples.${example} PROPERTIES LABELS cpu TIMEOUT 300 PROCESSORS 2)
+    add_dependencies(zinc_tests example_${example})
+  endif()
+endforeach()
 if(TARGET zinc_command AND NOT ZINC_SANITIZE)
   # Short here, whole by ./run soak, where the last lines have to be those of a model that has learned.
   set(jobs gpt2-pretraining llama-lora-questions bloomz-lora-questions chatglm3-three-ways

@@ -7,6 +7,7 @@
 #include "core/context.h"
 #include "core/convert.h"
 #include "core/error.h"
+#include "core/glob.h"
 #include "files/atomic_file.h"
 #include "files/input_file.h"
 #include "files/json/parser.h"
@@ -144,7 +145,7 @@ NameMap adapter_names(const NameMap& names, nn::Module& model) {
     const std::string theirs = row.theirs.substr(0, row.theirs.size() - kWeight.size());
     for (const auto& [name, parameter] : model.named_parameters()) {
       if (nn::is_lora_parameter(name) && is_in_parts(names, row) &&
-          nn::matches_glob(ours + ".lora_*", name)) {
+          matches_glob(ours + ".lora_*", name)) {
         throw ConfigError(str("LoRA: the model's files have ", ours, " in parts, or as a part of ",
                               theirs, ": an adapter of it cannot be stored as peft's"));
       }

@@ -7,6 +7,7 @@
 
 #include "core/convert.h"
 #include "core/error.h"
+#include "core/glob.h"
 #include "hub/family.h"
 
 namespace zinc::hub {
@@ -43,7 +44,7 @@ FolderWeights::FolderWeights(const std::string& folder, nn::Model& model,
     // A loop: clang 14, which the preset fuzz builds with, captures no structured bindings.
     bool may_be_new = false;
     for (const auto& glob : config.new_parameters) {
-      may_be_new = may_be_new || nn::matches_glob(glob, name);
+      may_be_new = may_be_new || matches_glob(glob, name);
     }
     if (may_be_new && !reader_.shape_of(name, whole)) {
       initialised_.push_back(name);

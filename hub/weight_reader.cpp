@@ -5,7 +5,7 @@
 #include <set>
 
 #include "core/error.h"
-#include "nn/module.h"
+#include "core/glob.h"
 
 namespace zinc::hub {
 namespace {
@@ -102,7 +102,7 @@ WeightMatch WeightReader::match(std::span<const WeightSpec> parameters) const {
   }
   const auto is_left_aside = [&](std::string_view name) {
     return std::ranges::any_of(names_.buffers,
-                               [&](const auto& glob) { return nn::matches_glob(glob, name); });
+                               [&](const auto& glob) { return matches_glob(glob, name); });
   };
   for (const TiedName& tied : names_.tied) {
     if (const auto* location = locate(tied.copy)) used.insert(&location->tensor());

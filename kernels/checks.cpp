@@ -112,6 +112,22 @@ void require_update_operands(std::string_view op, const ConstView& weights,
   require_same_device(op, {weights, gradient, model_weights, factor, skip});
 }
 
+void require_direction_operands(std::string_view op, const ConstView& direction,
+                                const ConstView& gradient, const ConstView& factor,
+                                const ConstView& skip) {
+  require_float(op, "gradient", gradient);
+  require(gradient.rank() == 1, op, ": gradient must be [n], not ", gradient.shape());
+  require_contiguous(op, "gradient", gradient);
+  require_float(op, "direction", direction);
+  require(direction.dtype() != DType::f64 || gradient.dtype() == DType::f64, op,
+          ": direction of f64 does not go with a gradient of ", gradient.dtype());
+  require_dense_operand(op, "direction", direction, direction.dtype(), gradient.shape());
+  require_apart(op, "direction", direction, "gradient", gradient);
+  if (factor) require_operand(op, "factor", factor, DType::f32, Shape{1});
+  if (skip) require_operand(op, "skip", skip, DType::i32, Shape{1});
+  require_same_device(op, {gradient, direction, factor, skip});
+}
+
 bool has_one_row_stride(const ConstView& view) {
   if (view.numel() == 0) return true;
   int inner = -1;  // the innermost dimension before the last that has more than one index

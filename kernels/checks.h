@@ -37,6 +37,11 @@ void require_workspace(std::string_view op, const ConstView& view, int64_t bytes
 void require_update_operands(std::string_view op, const ConstView& weights,
                              const ConstView& gradient, const ConstView& model_weights,
                              const ConstView& factor, const ConstView& skip);
+// Those of a rule whose result is a direction: gradient [n] of any float dtype, direction [n] f32 |
+// bf16 | f16 (f64 with f64), factor and skip as above.
+void require_direction_operands(std::string_view op, const ConstView& direction,
+                                const ConstView& gradient, const ConstView& factor,
+                                const ConstView& skip);
 
 // Whether a view can be seen as [rows, cols], cols its last dimension.
 bool has_one_row_stride(const ConstView& view);

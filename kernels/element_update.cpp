@@ -34,6 +34,17 @@ void require_blocks(const char* op, const ElementUpdate& args) {
   }
 }
 
+void require_result(const char* op, const ElementUpdate& args) {
+  if (!makes_direction(args.rule)) {
+    require(!args.direction, op, ": weights change here, no direction comes");
+    require_update_operands(op, args.weights, args.gradient, args.model_weights, args.factor,
+                            args.skip);
+    return;
+  }
+  require(!args.weights && !args.model_weights, op, ": a direction comes here, no weights change");
+  require_direction_operands(op, args.direction, args.gradient, args.factor, args.skip);
+}
+
 }  // namespace
 
 std::span<const BlockFormat> state_formats(UpdateRule rule) {
@@ -44,9 +55,8 @@ std::span<const BlockFormat> state_formats(UpdateRule rule) {
 
 void element_update(const ElementUpdate& args, StreamRef stream) {
   const char* const op = name_of(args.rule).data();  // a literal
-  require_update_operands(op, args.weights, args.gradient, args.model_weights, args.factor,
-                          args.skip);
-  const DType dtype = args.weights.dtype();
+  require_result(op, args);
+  const DType dtype = accumulator_of(args.gradient.dtype());
   const auto num = static_cast<size_t>(num_states(args.rule));
   const bool is_narrow =
       dtype == DType::f32 && args.states[0] && args.states[0].dtype() == DType::bf16;
@@ -54,22 +64,23 @@ void element_update(const ElementUpdate& args, StreamRef stream) {
           " states cannot be bf16: an element's random word "
           "rounds two");
   if (has_blocks(args)) require_blocks(op, args);
-  const Shape in_blocks{encoded_bytes(BlockFormat::signed8, args.weights.numel())};
+  const Shape in_blocks{encoded_bytes(BlockFormat::signed8, args.gradient.numel())};
   for (size_t i = 0; i < num; ++i) {
     const View& state = args.states[i];
     if (has_blocks(args)) {
       require_dense_operand(op, "state", state, DType::u8, in_blocks);
     } else {
       require_dense_operand(op, "state", state, is_narrow ? DType::bf16 : dtype,
-                            args.weights.shape());
+                            args.gradient.shape());
     }
     require_apart(op, "state", state, "weights", args.weights);
+    require_apart(op, "state", state, "direction", args.direction);
     require_apart(op, "state", state, "gradient", args.gradient);
     require_apart(op, "state", state, "model_weights", args.model_weights);
     for (size_t other = 0; other < i; ++other) {
       require_apart(op, "state", state, "another state", args.states[other]);
     }
-    require_same_device(op, {args.weights, state});
+    require_same_device(op, {args.gradient, state});
   }
   require(args.step >= 1, op, ": step counts from 1, not ", args.step);
   const UpdateConstants& constants = args.constants;
@@ -82,16 +93,16 @@ void element_update(const ElementUpdate& args, StreamRef stream) {
   if (args.values) {
     require(dtype == DType::f32, op, ": values on the device are for f32 weights, not ", dtype);
     require_operand(op, "values", args.values, DType::f32, Shape{num_update_values(args.rule)});
-    require_same_device(op, {args.weights, args.values});
+    require_same_device(op, {args.gradient, args.values});
   }
-  if (args.weights.numel() == 0) return;
+  if (args.gradient.numel() == 0) return;
   if (has_blocks(args)) {
     return run_on_device(
-        op, args, args.weights.device(), stream, [args] { cpu::block_update(args); },
+        op, args, args.gradient.device(), stream, [args] { cpu::block_update(args); },
         [&] { cuda::block_update(args, stream); });
   }
   run_on_device(
-      op, args, args.weights.device(), stream, [args] { cpu::element_update(args); },
+      op, args, args.gradient.device(), stream, [args] { cpu::element_update(args); },
       [&] { cuda::element_update(args, stream); });
 }
 
@@ -109,12 +120,13 @@ void update_values(const ElementUpdate& args, std::span<float> values) {
 }
 
 Cost cost(const ElementUpdate& args) {
-  int64_t kept = args.weights.bytes();
+  int64_t kept = optional_bytes(args.weights);
   const int num = num_states(args.rule);
   for (size_t i = 0; i < static_cast<size_t>(num); ++i) kept += args.states[i].bytes();
-  return {.bytes_read = kept + args.gradient.bytes(),
-          .bytes_written = kept + optional_bytes(args.model_weights),
-          .flops = update_flops(args.rule, args.constants) * args.weights.numel()};
+  return {
+      .bytes_read = kept + args.gradient.bytes(),
+      .bytes_written = kept + optional_bytes(args.model_weights) + optional_bytes(args.direction),
+      .flops = update_flops(args.rule, args.constants) * args.gradient.numel()};
 }
 
 }  // namespace zinc::kernels

@@ -19,7 +19,12 @@ void scale(const Scale& args, StreamRef stream) {
   if (args.device_factor) {
     require_operand(kOp, "device_factor", args.device_factor, DType::f32, Shape{1});
   }
-  require_same_device(kOp, {args.x, args.y, args.device_factor});
+  if (args.sum_of_squares) {
+    require_operand(kOp, "sum_of_squares", args.sum_of_squares, DType::f64, Shape{1});
+    require(!args.device_factor, kOp, ": device_factor and sum_of_squares exclude each other");
+    require(args.least_norm > 0.0, kOp, ": least_norm must be above 0, not ", args.least_norm);
+  }
+  require_same_device(kOp, {args.x, args.y, args.device_factor, args.sum_of_squares});
   require_same_or_apart(kOp, "y", args.y, "x", args.x);
   if (args.x.numel() == 0) return;
   run_on_device(

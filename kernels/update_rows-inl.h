@@ -2,7 +2,8 @@
 //
 // Included, without a guard, inside the namespace of each kind of number, with the attributes of
 // its functions in ZINC_ELEMENT. The vocabulary: that of elementwise_table.h, and fma(). `k[i]`: a
-// scalar as N. `k.has(i)`: whether it differs from 0. Their order: update_rules.cpp.
+// scalar as N. `k.has(i)`: whether it differs from 0. Their order: update_rules.cpp. Where the
+// result is a direction, `w` is 0 before and the direction behind.
 
 template <UpdateRule kRule>
 struct UpdateRow;
@@ -67,10 +68,29 @@ struct UpdateRow<UpdateRule::momentum> {
 };
 
 template <>
+struct UpdateRow<UpdateRule::muon> {
+  template <class N, class K>
+  static ZINC_ELEMENT void step(N& w, N g, N* s, const K& k) {
+    const N share = k[1] * g;
+    s[0] = fma(k[0], s[0], share);
+    w = k.has(2) ? fma(k[0], s[0], share) : s[0];
+  }
+};
+
+template <>
 struct UpdateRow<UpdateRule::sgd> {
   template <class N, class K>
   static ZINC_ELEMENT void step(N& w, N g, N*, const K& k) {
     if (k.has(1)) g = fma(k[1], w, g);
+    w = fma(k[0], g, w);
+  }
+};
+
+template <>
+struct UpdateRow<UpdateRule::sgdw> {
+  template <class N, class K>
+  static ZINC_ELEMENT void step(N& w, N g, N*, const K& k) {
+    if (k.has(1)) w = fma(k[1], w, w);
     w = fma(k[0], g, w);
   }
 };

@@ -15,7 +15,7 @@ std::string_view name_of(UpdateRule rule) {
 
 int num_states(UpdateRule rule) {
   constexpr int kStates[] = {
-#define ZINC_ROW(name, states, scalars) states,
+#define ZINC_ROW(name, states, ...) states,
       ZINC_UPDATE_RULES(ZINC_ROW)
 #undef ZINC_ROW
   };
@@ -24,7 +24,7 @@ int num_states(UpdateRule rule) {
 
 int num_scalars(UpdateRule rule) {
   constexpr int kScalars[] = {
-#define ZINC_ROW(name, states, scalars) scalars,
+#define ZINC_ROW(name, states, scalars, ...) scalars,
       ZINC_UPDATE_RULES(ZINC_ROW)
 #undef ZINC_ROW
   };
@@ -44,7 +44,10 @@ int64_t update_flops(UpdateRule rule, const UpdateConstants& constants) {
       return 10 + decay;
     case UpdateRule::momentum:
       return (constants.nesterov ? 8 : 6) + decay;
+    case UpdateRule::muon:
+      return constants.nesterov ? 6 : 4;
     case UpdateRule::sgd:
+    case UpdateRule::sgdw:
       return 3 + decay;
   }
   return 0;
@@ -78,8 +81,12 @@ UpdateScalars update_scalars(UpdateRule rule, const UpdateConstants& constants, 
               1.0 - dampening,
               nesterov ? 1.0 : 0.0,
               step == 1 ? 1.0 : 0.0};
+    case UpdateRule::muon:
+      return {momentum, 1.0 - momentum, nesterov ? 1.0 : 0.0};
     case UpdateRule::sgd:
       return {-lr, weight_decay};
+    case UpdateRule::sgdw:
+      return {-lr, -lr * weight_decay};
   }
   return {};
 }

@@ -41,16 +41,25 @@ inline constexpr int kMaxUpdateScalars = 12;
 //             velocity at the step. L2 decay.
 //             u = step == 1 ? g : fma(momentum, u, (1 - dampening) * g)
 //             w = fma(-lr, nesterov ? fma(momentum, u, g) : u, w)
+//   muon      Jordan, kellerjordan.github.io/posts/muon, 2024, as torch.optim.Muon: the direction d
+//             that optim/muon.h makes a step of.
+//             u = fma(momentum, u, (1 - momentum) * g)
+//             d = nesterov ? fma(momentum, u, (1 - momentum) * g) : u
 //   sgd       L2 decay. w = fma(-lr, g, w)
+//   sgdw      Loshchilov and Hutter, as above, algorithm 1 without momentum. Decoupled decay.
+//             w = fma(-lr, g, w)
 //
-// ROW(name, states, scalars): how many states an element has, and how many scalars a step.
+// ROW(name, states, scalars, result): how many states an element has, and how many scalars a step;
+// result: weights, or direction for a rule that neither reads nor writes weights.
 #define ZINC_UPDATE_RULES(ROW) \
-  ROW(adagrad, 1, 3)           \
-  ROW(adamw, 2, 9)             \
-  ROW(amsgrad, 3, 9)           \
-  ROW(lion, 1, 6)              \
-  ROW(momentum, 1, 6)          \
-  ROW(sgd, 0, 2)
+  ROW(adagrad, 1, 3, weights)  \
+  ROW(adamw, 2, 9, weights)    \
+  ROW(amsgrad, 3, 9, weights)  \
+  ROW(lion, 1, 6, weights)     \
+  ROW(momentum, 1, 6, weights) \
+  ROW(muon, 1, 3, direction)   \
+  ROW(sgd, 0, 2, weights)      \
+  ROW(sgdw, 0, 2, weights)
 
 #define ZINC_ENUMERATOR(name, ...) name,
 enum class UpdateRule : uint8_t { ZINC_UPDATE_RULES(ZINC_ENUMERATOR) };
@@ -59,6 +68,15 @@ enum class UpdateRule : uint8_t { ZINC_UPDATE_RULES(ZINC_ENUMERATOR) };
 std::string_view name_of(UpdateRule rule);
 int num_states(UpdateRule rule);
 int num_scalars(UpdateRule rule);
+constexpr bool makes_direction(UpdateRule rule) {
+  enum class Result : uint8_t { weights, direction };
+  constexpr Result kResults[] = {
+#define ZINC_ROW(name, states, scalars, result) Result::result,
+      ZINC_UPDATE_RULES(ZINC_ROW)
+#undef ZINC_ROW
+  };
+  return kResults[static_cast<int>(rule)] == Result::direction;
+}
 
 // A rule ignores members that its formula has not.
 struct UpdateConstants {
@@ -67,11 +85,11 @@ struct UpdateConstants {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
-  bool decoupled = true;  // adamw, amsgrad: the decay; false: L2
-  double lr_decay = 0.0;  // adagrad
-  double momentum = 0.0;  // momentum, and the next two
-  double dampening = 0.0;
-  bool nesterov = false;
+  bool decoupled = true;   // adamw, amsgrad: the decay; false: L2
+  double lr_decay = 0.0;   // adagrad
+  double momentum = 0.0;   // momentum, muon
+  double dampening = 0.0;  // momentum
+  bool nesterov = false;   // momentum, muon
 };
 
 // Operations per element, as the note lists them; an fma is two.

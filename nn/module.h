@@ -219,7 +219,4 @@ class ModuleList : public Module {
   std::vector<std::unique_ptr<M>> items_;
 };
 
-// True when `text` matches `pattern` (* any run of characters, ? one).
-bool matches_glob(std::string_view pattern, std::string_view text);
-
 }  // namespace zinc::nn

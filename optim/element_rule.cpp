@@ -16,7 +16,24 @@ bool is_sgd(UpdateRule rule) { return rule == UpdateRule::sgd || rule == UpdateR
 
 }  // namespace
 
+kernels::ElementUpdate element_update_of(const Update& args, uint64_t seed) {
+  const auto step = static_cast<uint64_t>(args.step);
+  return {.weights = args.weights,
+          .gradient = args.gradient,
+          .states = args.states,
+          .model_weights = args.model_weights,
+          .factor = args.factor,
+          .skip = args.skip,
+          .values = args.scalars,
+          .step = args.step,
+          .random = {.key = combine_bits(seed, args.site),
+                     .counter_high = combine_bits(hash_text("rounding of moments"), step)},
+          .first_element = args.first_element,
+          .places = args.places};
+}
+
 ElementRule::ElementRule(const ElementRuleOptions& options) : options_(options) {
+  require(name() != "?", "ElementRule: ", name_of(options.rule), " is no optimizer of its own");
   require(!has_blocks() || (options.decoupled && !kernels::state_formats(options.rule).empty()),
           name(), ": only the states of AdamW are kept in 8 bits");
   require(options.states == DType::f32 || num_states() <= 2, name(), ": ", num_states(),
@@ -43,6 +60,9 @@ std::string_view ElementRule::name() const {
     case UpdateRule::momentum:
     case UpdateRule::sgd:
       return "SGD";
+    case UpdateRule::muon:
+    case UpdateRule::sgdw:
+      break;  // optim/muon.h
   }
   return "?";
 }
@@ -60,29 +80,28 @@ std::optional<BlockFormat> ElementRule::state_blocks(int i) const {
   return kernels::state_formats(options_.rule)[static_cast<size_t>(i)];
 }
 
-kernels::ElementUpdate ElementRule::rule(const HyperParameters& hyper, int64_t step) const {
+kernels::ElementUpdate ElementRule::rule(const Update& args, const HyperParameters& hyper) const {
   // beta^step underflows to exactly 0 at the far end, which makes both corrections exactly 1.
   constexpr int64_t kNoCorrection = std::numeric_limits<int64_t>::max();
-  return {.rule = options_.rule,
-          .constants = {.lr = hyper.lr,
-                        .beta1 = hyper.beta1,
-                        .beta2 = hyper.beta2,
-                        .eps = hyper.eps,
-                        .weight_decay = hyper.weight_decay,
-                        .decoupled = options_.decoupled,
-                        .lr_decay = options_.lr_decay,
-                        .momentum = hyper.momentum,
-                        .dampening = options_.dampening,
-                        .nesterov = options_.nesterov},
-          .step = is_adam(options_.rule) && !options_.bias_correction ? kNoCorrection : step,
-          .random = {.key = 0,
-                     .counter_high = combine_bits(hash_text("rounding of moments"),
-                                                  static_cast<uint64_t>(step))}};
+  kernels::ElementUpdate update = element_update_of(args, options_.seed);
+  update.rule = options_.rule;
+  update.constants = {.lr = hyper.lr,
+                      .beta1 = hyper.beta1,
+                      .beta2 = hyper.beta2,
+                      .eps = hyper.eps,
+                      .weight_decay = hyper.weight_decay,
+                      .decoupled = options_.decoupled,
+                      .lr_decay = options_.lr_decay,
+                      .momentum = hyper.momentum,
+                      .dampening = options_.dampening,
+                      .nesterov = options_.nesterov};
+  if (is_adam(options_.rule) && !options_.bias_correction) update.step = kNoCorrection;
+  return update;
 }
 
 void ElementRule::scalars(const HyperParameters& hyper, int64_t step,
                           std::span<float> values) const {
-  kernels::update_values(rule(hyper, step), values);
+  kernels::update_values(rule({.step = step}, hyper), values);
 }
 
 void ElementRule::update(const Update& args, const HyperParameters& hyper, StreamRef stream) const {
@@ -90,18 +109,7 @@ void ElementRule::update(const Update& args, const HyperParameters& hyper, Strea
   require(!is_sgd(options_.rule) || (hyper.momentum != 0.0) == has_momentum,
           "SGD: momentum became ", hyper.momentum, ", but the optimizer was made ",
           has_momentum ? "with" : "without", " one");
-  kernels::ElementUpdate update = rule(hyper, args.step);
-  update.weights = args.weights;
-  update.gradient = args.gradient;
-  update.states = args.states;
-  update.model_weights = args.model_weights;
-  update.factor = args.factor;
-  update.skip = args.skip;
-  update.values = args.scalars;
-  update.random.key = combine_bits(options_.seed, args.site);
-  update.first_element = args.first_element;
-  update.places = args.places;
-  kernels::element_update(update, stream);
+  kernels::element_update(rule(args, hyper), stream);
 }
 
 }  // namespace zinc::optim

@@ -36,6 +36,10 @@ struct ElementRuleOptions {
   uint64_t seed = 0;  // for stochastic rounding
 };
 
+// An update without rule and constants: the operands and the step of `args`, and the key by which
+// states in bf16 are rounded.
+kernels::ElementUpdate element_update_of(const Update& args, uint64_t seed);
+
 class ElementRule final : public Optimizer {
  public:
   // Throws InvalidArgument.
@@ -53,7 +57,7 @@ class ElementRule final : public Optimizer {
 
  private:
   bool has_blocks() const { return options_.states == DType::u8; }
-  kernels::ElementUpdate rule(const HyperParameters& hyper, int64_t step) const;
+  kernels::ElementUpdate rule(const Update& args, const HyperParameters& hyper) const;
 
   const ElementRuleOptions options_;
 };

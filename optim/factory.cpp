@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "optim/element_rule.h"
+#include "optim/muon.h"
 
 namespace zinc::optim {
 
@@ -19,6 +20,8 @@ std::string_view name_of(OptimizerKind kind) {
       return "Lion";
     case OptimizerKind::adagrad:
       return "Adagrad";
+    case OptimizerKind::muon:
+      return "Muon";
     case OptimizerKind::adam8bit:
       return "Adam8bit";
   }
@@ -27,9 +30,9 @@ std::string_view name_of(OptimizerKind kind) {
 
 std::string_view name_of(Moments moments) { return moments == Moments::bf16 ? "bf16" : "f32"; }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_t seed) {
-  const HyperParameters& hyper = config.hyper;
-  const std::string_view name = name_of(config.kind);
+namespace {
+
+void check(std::string_view name, const HyperParameters& hyper) {
   require(hyper.lr >= 0.0, name, ": lr must not be negative, got ", hyper.lr);
   require(hyper.weight_decay >= 0.0, name, ": weight_decay must not be negative, got ",
           hyper.weight_decay);
@@ -37,6 +40,13 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_
   require(hyper.beta1 >= 0.0 && hyper.beta1 < 1.0 && hyper.beta2 >= 0.0 && hyper.beta2 < 1.0, name,
           ": betas must lie in [0, 1), got ", hyper.beta1, " and ", hyper.beta2);
   require(hyper.eps >= 0.0, name, ": eps must not be negative, got ", hyper.eps);
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_t seed) {
+  const HyperParameters& hyper = config.hyper;
+  check(name_of(config.kind), hyper);
   ElementRuleOptions options{.decoupled = config.kind != OptimizerKind::adam,
                              .bias_correction = config.bias_correction,
                              .states = config.moments == Moments::bf16 ? DType::bf16 : DType::f32,
@@ -60,6 +70,11 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_
       options.rule = UpdateRule::adagrad;
       options.lr_decay = config.lr_decay;
       break;
+    case OptimizerKind::muon:
+      check("Muon", config.matrix_hyper);
+      require(config.matrix_hyper.momentum < 1.0, "Muon: momentum must lie in [0, 1), got ",
+              config.matrix_hyper.momentum);
+      return std::make_unique<MuonWithAdamW>(config.muon, options);
     case OptimizerKind::adam8bit:
       require(config.moments == Moments::f32 && !config.amsgrad,
               "Adam8bit: its two moments are in 8 bits; leave zinc.moments and amsgrad out");

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "optim/muon_options.h"
 #include "optim/optimizer.h"
 
 namespace zinc::optim {
@@ -14,11 +15,12 @@ enum class OptimizerKind : uint8_t {
   adamw,     // decoupled decay: "AdamW", and "Adam" unless adam_w_mode is false
   lion,      // "Lion": decoupled decay
   adagrad,   // "Adagrad": torch.optim.Adagrad
+  muon,      // "Muon": torch.optim.Muon for matrices, AdamW for all else
   adam8bit,  // "Adam8bit": AdamW with moments in blocks of 8 bits, after bitsandbytes
 };
 std::string_view name_of(OptimizerKind kind);  // "AdamW"
 
-// The dtype in which the states of Adam, AdamW, Lion and Adagrad are kept between steps.
+// The dtype in which the states of all rules but SGD are kept between steps.
 enum class Moments : uint8_t {
   f32,
   bf16,  // with stochastic rounding: optim/element_rule.h
@@ -30,11 +32,14 @@ struct OptimizerConfig {
   // The first value of every group's hyper-parameters; the decay applies to parameters with
   // Parameter::decays() only.
   HyperParameters hyper{};
-  bool nesterov = false;        // SGD only; needs momentum > 0
-  double dampening = 0.0;       // SGD only, [0, 1)
-  bool bias_correction = true;  // Adam and AdamW
-  bool amsgrad = false;         // Adam and AdamW
-  double lr_decay = 0.0;        // Adagrad
+  HyperParameters matrix_hyper{.lr = 0.02,
+                               .momentum = 0.95};  // the same of a matrix rule's parameters
+  MuonOptions muon{};                              // Muon only
+  bool nesterov = false;                           // SGD only; needs momentum > 0
+  double dampening = 0.0;                          // SGD only, [0, 1)
+  bool bias_correction = true;                     // Adam and AdamW
+  bool amsgrad = false;                            // Adam and AdamW
+  double lr_decay = 0.0;                           // Adagrad
   Moments moments = Moments::f32;
 };
 

@@ -1,6 +1,7 @@
 #include "optim/parameter_groups.h"
 
 #include <unordered_set>
+#include <utility>
 
 #include "core/error.h"
 
@@ -21,6 +22,21 @@ std::vector<ParameterGroup> make_parameter_groups(std::span<autograd::Parameter*
     if (!group->parameters.empty()) groups.push_back(std::move(*group));
   }
   check_parameter_groups(groups);
+  return groups;
+}
+
+std::vector<ParameterGroup> make_parameter_groups(
+    std::span<autograd::Parameter* const> parameters, const HyperParameters& hyper,
+    const std::set<const autograd::Parameter*>& matrices, const HyperParameters& matrix_hyper) {
+  std::vector<autograd::Parameter*> whole, others;
+  for (autograd::Parameter* parameter : parameters) {
+    (matrices.contains(parameter) ? whole : others).push_back(parameter);
+  }
+  std::vector<ParameterGroup> groups = make_parameter_groups(others, hyper);
+  for (ParameterGroup& group : make_parameter_groups(whole, matrix_hyper)) {
+    group.name = group.name == "decay" ? "matrices" : "matrices_no_decay";
+    groups.push_back(std::move(group));
+  }
   return groups;
 }
 

@@ -1,6 +1,7 @@
 // optim/parameter_groups.h: groups of parameters that share hyper-parameters.
 #pragma once
 
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,12 @@ struct ParameterGroup {
 // empty groups are left out. Throws InvalidArgument if a parameter comes twice.
 std::vector<ParameterGroup> make_parameter_groups(std::span<autograd::Parameter* const> parameters,
                                                   const HyperParameters& hyper);
+
+// The same with hyper-parameters of their own for `matrices`, the parameters that a matrix rule
+// takes: "matrices", and "matrices_no_decay" behind the other groups.
+std::vector<ParameterGroup> make_parameter_groups(
+    std::span<autograd::Parameter* const> parameters, const HyperParameters& hyper,
+    const std::set<const autograd::Parameter*>& matrices, const HyperParameters& matrix_hyper);
 
 // Checks a client's own groups: each parameter in one group and once, no frozen parameter, no empty
 // or repeated name. Throws InvalidArgument with the parameter's name.

@@ -52,7 +52,7 @@ struct PipelineConfig {
   PipelinePartition partition = PipelinePartition::best;
   int interleave = 1;  // parts of the model that each rank has, in turn with the others
   // If set, replaces `partition`: each rank gets about as many stages with a parameter whose name
-  // matches (nn::matches_glob).
+  // matches (core/glob.h).
   std::string pattern{};
 };
 

@@ -7,6 +7,7 @@
 #include "comm/gather_values.h"
 #include "core/context.h"
 #include "core/error.h"
+#include "core/glob.h"
 #include "core/trace_span.h"
 #include "kernels/accumulate.h"
 #include "parallel/meta_source.h"
@@ -163,7 +164,7 @@ std::vector<PipelineCut::Use> PipelineCut::record_uses(const std::function<nn::B
 double PipelineCut::cost_of(const Use& use, const PipelineConfig& config) const {
   if (!config.pattern.empty()) {
     const bool has_one = std::ranges::any_of(use.parameters, [&](const auto* parameter) {
-      return nn::matches_glob(parameter->name(), config.pattern);
+      return matches_glob(parameter->name(), config.pattern);
     });
     return has_one ? 1.0 : 0.0;
   }

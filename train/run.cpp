@@ -299,7 +299,9 @@ zero::Engine& Run::make_engine(nn::Model& model, const zero::EngineConfig& confi
   const NoValues none;
   if (checkpoint_) options.weights = &none;
   engine_ = std::make_unique<zero::Engine>(model, config, world_, std::move(options));
-  if (checkpoint_) load_checkpoint(*engine_, *checkpoint_);
+  if (checkpoint_) {
+    load_checkpoint(*engine_, *checkpoint_, {.optimizer_states = !options_.reset_optimizer});
+  }
   checkpoint_.reset();
   return *engine_;
 }

@@ -209,14 +209,12 @@ std::set<const autograd::Parameter*> choose_matrices(nn::Model& model,
 
 // The groups of the parameters that this rank has.
 ShardGroups groups_of(nn::Model& model, const EngineConfig& config, int world,
-                      const parallel::PipelineCut* cut, bool trains,
-                      const optim::MatrixRule* matrix_rule) {
+                      const parallel::PipelineCut* cut, const LayoutOptions& options) {
   std::function<GroupPart(const autograd::Parameter&)> part_of;
   if (cut != nullptr) {
     part_of = [cut](const autograd::Parameter& parameter) { return cut->part_of(parameter); };
   }
-  return make_shard_groups(model, world, config.zero.param_persistence_threshold, part_of,
-                           {.trains = trains, .matrices = choose_matrices(model, matrix_rule)});
+  return make_shard_groups(model, world, config.zero.param_persistence_threshold, part_of, options);
 }
 
 // What is known of a step before the first one.
@@ -337,10 +335,11 @@ class Engine::Impl {
         kernels_(context_, config_.wgmma),
         example_(example_of(model, config_, config.batch.sequence > 0, options)),
         cut_(prepare_model(model, config_, world, example_.batch)),
-        groups_(groups_of(model, config_, world_.size(), cut_.get(), !options.computes_only,
-                          optimizer_->matrix_rule())),
+        matrices_(choose_matrices(model, optimizer_->matrix_rule())),
+        groups_(groups_of(model, config_, world_.size(), cut_.get(),
+                          {.trains = !options.computes_only, .matrices = matrices_})),
         step_plan_(plan_step(model, groups_, config_, example_, whole_, options, cut_.get())),
-        rules_(model, groups_, std::move(options.parameter_groups), config_.optimizer.hyper,
+        rules_(model, groups_, parameter_groups(options), config_.optimizer.hyper,
                optimizer_->state_dtype() != DType::f32),
         agreed_(agrees(world_, program_.hash, rules_.hash())),
         stores_(make_stores(config_, store_inputs(options))),
@@ -438,7 +437,8 @@ class Engine::Impl {
   EightBitProducts products_;
   ChosenKernels kernels_;
   const RunExample example_;
-  const std::unique_ptr<parallel::PipelineCut> cut_;  // null: this rank has all of the model
+  const std::unique_ptr<parallel::PipelineCut> cut_;     // null: this rank has all of the model
+  const std::set<const autograd::Parameter*> matrices_;  // updated as whole matrices
   ShardGroups groups_;
   const PlannedStep step_plan_;
   const StepProgram& program_ = step_plan_.program;
@@ -461,6 +461,17 @@ class Engine::Impl {
       return cut->holders(parameter).front();
     };
     return peers;
+  }
+
+  // Empty: the default groups.
+  std::vector<optim::ParameterGroup> parameter_groups(EngineOptions& options) {
+    if (!options.parameter_groups.empty() || matrices_.empty()) {
+      return std::move(options.parameter_groups);
+    }
+    const auto parameters = model_.parameters();
+    return optim::make_parameter_groups(
+        std::vector<autograd::Parameter*>(parameters.begin(), parameters.end()),
+        config_.optimizer.hyper, matrices_, config_.optimizer.matrix_hyper);
   }
 
   StoreInputs store_inputs(EngineOptions& options) {

@@ -101,6 +101,10 @@ void add_train_command(CLI::App& app, Action& action) {
                    "auto: go on from the newest checkpoint in --out, from the beginning where "
                    "there is none; or a checkpoint, or a run's folder")
       ->check(not_empty);
+  verb->add_flag("--reset-optimizer", options->training.reset_optimizer,
+                 "With --resume: the optimizer's states begin at zero; steps, schedule and data go "
+                 "on (default: they are those of the checkpoint)")
+      ->needs("--resume");
   verb->add_option("--threads", options->threads,
                    "Per rank (default: this host's cores / its ranks)")
       ->check(CLI::PositiveNumber);

@@ -15,6 +15,7 @@
 
 #include "kernels/cpu/lane_number-inl.h"
 #include "kernels/cpu/lanes-inl.h"
+#include "kernels/cpu/past_caches.h"
 #include "kernels/cpu/random_words-inl.h"
 #include "kernels/cpu/row_walk.h"
 #include "kernels/cpu/short_float.h"
@@ -36,10 +37,11 @@ struct LaneScalars {
   HWY_INLINE bool has(int i) const { return values[static_cast<size_t>(i)] != 0.0f; }
 };
 
-// `gradient`: of the block. words: of its elements, for states in bf16.
+// `gradient`, `result` (weights, or directions): of the block. words: of its elements, for states
+// in bf16.
 template <UpdateRule kRule, class State>
 void update_block(const ElementUpdate& args, const StepScalars<float>& scalars, int64_t begin,
-                  int64_t n, const float* gradient, const uint32_t* words) {
+                  int64_t n, const float* gradient, const uint32_t* words, float* result) {
   constexpr int kStates[] = {
 #define ZINC_ROW(name, states, ...) states,
       ZINC_UPDATE_RULES(ZINC_ROW)
@@ -50,14 +52,14 @@ void update_block(const ElementUpdate& args, const StepScalars<float>& scalars, 
   const std::array<float, kMaxUpdateScalars> values = scalars.values;  // no store changes them
   const LaneScalars k{values};
   const LaneVec factor = constant(scalars.factor);
-  float* weights = args.weights.data_as<float>() + begin;
   State* states[kNum + 1];
   for (int j = 0; j < kNum; ++j) {
     states[j] = args.states[static_cast<size_t>(j)].template data_as<State>() + begin;
   }
   for_each_vector(n, [&](int64_t i, auto load, auto store) HWY_ATTR {
-    LaneNumber w(load(static_cast<const float*>(weights + i)));
     const LaneNumber zero(0.0);
+    LaneNumber w = zero;
+    if constexpr (!makes_direction(kRule)) w.lanes = load(static_cast<const float*>(result + i));
     LaneNumber s[4] = {zero, zero, zero, zero};
     for (int j = 0; j < kNum; ++j) s[j].lanes = load(static_cast<const State*>(states[j] + i));
     UpdateRow<kRule>::step(w, LaneNumber(hn::Mul(load(gradient + i), factor)), s, k);
@@ -69,12 +71,12 @@ void update_block(const ElementUpdate& args, const StepScalars<float>& scalars, 
       }
       store(s[j].lanes, states[j] + i);
     }
-    store(w.lanes, weights + i);
+    store(w.lanes, result + i);
   });
 }
 
 using UpdateBlock = void (*)(const ElementUpdate&, const StepScalars<float>&, int64_t, int64_t,
-                             const float*, const uint32_t*);
+                             const float*, const uint32_t*, float*);
 
 template <UpdateRule kRule>
 UpdateBlock block_of_rule(bool narrow) {
@@ -106,21 +108,29 @@ void element_update_vectors(const ElementUpdate& args) {
     });
     return static_cast<const float*>(room);
   };
-  const auto round = [&](int64_t begin, int64_t n) HWY_ATTR {
-    const float* weights = args.weights.data_as<float>() + begin;
-    dispatch_short_float(args.model_weights.dtype(), [&]<class Model>() HWY_ATTR {
-      Model* model_weights = args.model_weights.data_as<Model>() + begin;
-      for_each_vector(n, [&](int64_t i, auto load, auto store)
-                             HWY_ATTR { store(load(weights + i), model_weights + i); });
+  // The result in f32, where it has memory of its own, and that to which it is rounded.
+  const bool is_direction = makes_direction(args.rule);
+  const View& whole = is_direction ? args.direction : args.weights;
+  const bool past = is_direction && past_caches(whole.bytes());
+  float* wide = whole.dtype() == DType::f32 && !past ? whole.data_as<float>() : nullptr;
+  const View rounded = !is_direction ? args.model_weights : wide == nullptr ? whole : View();
+  const auto round = [&](int64_t begin, int64_t n, const float* from) HWY_ATTR {
+    dispatch_short_float(rounded.dtype(), [&]<class Rounded>() HWY_ATTR {
+      Rounded* to = rounded.data_as<Rounded>() + begin;
+      for_each_vector(
+          n, [&](int64_t i, auto load, auto store) HWY_ATTR { store(load(from + i), to + i); },
+          past);
     });
   };
-  const bool passes_once = !is_narrow && args.gradient.dtype() == DType::f32 && !args.model_weights;
-  parallel_for(args.weights.numel(), kElementGrain, [&](int64_t begin, int64_t end) HWY_ATTR {
+  const bool passes_once = !is_narrow && args.gradient.dtype() == DType::f32 && !rounded;
+  const int64_t grain = past_caches_grain(kElementGrain, past);
+  parallel_for(args.gradient.numel(), grain, [&](int64_t begin, int64_t end) HWY_ATTR {
     if (passes_once) {
       return update(args, scalars, begin, end - begin, args.gradient.data_as<float>() + begin,
-                    nullptr);
+                    nullptr, wide + begin);
     }
     HWY_ALIGN float gradients[kRandomRun];
+    HWY_ALIGN float results[kRandomRun];
     HWY_ALIGN uint32_t room[kRandomRoom];
     for (int64_t i = begin, n = 0; i < end; i += n) {
       n = std::min(kRandomRun, end - i);
@@ -130,9 +140,11 @@ void element_update_vectors(const ElementUpdate& args) {
         n = args.places.run(element, n);
         words = random_words(random, args.places.place(element), n, room);
       }
-      update(args, scalars, i, n, widened(i, n, gradients), words);
-      if (args.model_weights) round(i, n);
+      float* result = wide != nullptr ? wide + i : results;
+      update(args, scalars, i, n, widened(i, n, gradients), words, result);
+      if (rounded) round(i, n, result);
     }
+    if (past) hwy::FlushStream();
   });
 }
 

@@ -3,6 +3,7 @@
 // The rule is a value, not a template argument: it is the same for all threads, and memory sets the
 // pace. Traffic of AdamW with bf16 gradient and model weights: weights, m and v in and out, 2 + 2
 // bytes besides: 28 bytes an element, 20 with states in bf16.
+// A direction takes the place of the model's weights; then there are no others.
 #include "kernels/element_update.h"
 
 #include "kernels/cuda/elementwise.h"
@@ -19,15 +20,15 @@ struct Scalars {
   uint32_t counter_low, counter_high;
 };
 
-template <class Gradient, class Model, class State>
+template <class Gradient, class Rounded, class State>
 struct Operands {
   UpdateRule rule;
   int num_states;
   int num_scalars;
-  float* weights;
+  float* weights;  // may be null: 0
   const Gradient* gradient;
   State* states[kMaxUpdateStates];
-  Model* model_weights;     // may be null
+  Rounded* rounded;         // the model's weights, or the direction; may be null
   const float* factor;      // may be null: 1
   const int32_t* skip;      // may be null: 0
   const float* values;      // may be null: the kernel's argument
@@ -72,9 +73,9 @@ __device__ __forceinline__ void random_words(const RandomKey& key, uint64_t elem
   }
 }
 
-template <int kCount, class Aligned, class Gradient, class Model, class State>
+template <int kCount, class Aligned, class Gradient, class Rounded, class State>
 __global__ void __launch_bounds__(kMapThreads)
-    element_update_kernel(Operands<Gradient, Model, State> at, int64_t n, Scalars scalars,
+    element_update_kernel(Operands<Gradient, Rounded, State> at, int64_t n, Scalars scalars,
                           Aligned aligned) {
   using N = Number<float>;
   if (at.skip != nullptr && *at.skip != 0) return;
@@ -89,8 +90,8 @@ __global__ void __launch_bounds__(kMapThreads)
   const int64_t stride = int64_t{gridDim.x} * blockDim.x * kCount;
   for (int64_t first = (int64_t{blockIdx.x} * blockDim.x + threadIdx.x) * kCount; first < n;
        first += stride) {
-    float w[kCount], g[kCount], s[kMaxUpdateStates][kCount] = {};
-    load_floats(at.weights, first, n, aligned, w);
+    float w[kCount] = {}, g[kCount], s[kMaxUpdateStates][kCount] = {};
+    if (at.weights != nullptr) load_floats(at.weights, first, n, aligned, w);
     load_floats(at.gradient, first, n, aligned, g);
 #pragma unroll
     for (int j = 0; j < kMaxUpdateStates; ++j) {
@@ -127,22 +128,23 @@ __global__ void __launch_bounds__(kMapThreads)
     for (int j = 0; j < kMaxUpdateStates; ++j) {
       if (j < at.num_states) store_floats(at.states[j], first, n, aligned, s[j]);
     }
-    store_floats(at.weights, first, n, aligned, w);
-    if (at.model_weights != nullptr) store_floats(at.model_weights, first, n, aligned, w);
+    if (at.weights != nullptr) store_floats(at.weights, first, n, aligned, w);
+    if (at.rounded != nullptr) store_floats(at.rounded, first, n, aligned, w);
   }
 }
 
-template <class Gradient, class Model, class State>
-void run(const ElementUpdate& args, const Scalars& scalars, bool aligned, StreamRef stream) {
+template <class Gradient, class Rounded, class State>
+void run(const ElementUpdate& args, const View& rounded, const Scalars& scalars, bool aligned,
+         StreamRef stream) {
   constexpr int kCount = kPack<float>;
-  Operands<Gradient, Model, State> operands{
+  Operands<Gradient, Rounded, State> operands{
       .rule = args.rule,
       .num_states = num_states(args.rule),
       .num_scalars = num_scalars(args.rule),
-      .weights = args.weights.data_as<float>(),
+      .weights = args.weights ? args.weights.data_as<float>() : nullptr,
       .gradient = args.gradient.data_as<Gradient>(),
       .states = {},
-      .model_weights = args.model_weights ? args.model_weights.data_as<Model>() : nullptr,
+      .rounded = rounded ? rounded.data_as<Rounded>() : nullptr,
       .factor = args.factor ? args.factor.data_as<float>() : nullptr,
       .skip = args.skip ? args.skip.data_as<int32_t>() : nullptr,
       .values = args.values ? args.values.data_as<float>() : nullptr,
@@ -156,10 +158,10 @@ void run(const ElementUpdate& args, const Scalars& scalars, bool aligned, Stream
   for (int j = 0; j < operands.num_states; ++j) {
     operands.states[j] = args.states[static_cast<size_t>(j)].template data_as<State>();
   }
-  const int64_t n = args.weights.numel();
+  const int64_t n = args.gradient.numel();
   const int64_t blocks = std::min(kMaxMapBlocks, packs_of(packs_of(n, kCount), kMapThreads));
   dispatch_whole_packs(n, kCount, aligned, [&]<class Aligned>(Aligned fits) {
-    launch(element_update_kernel<kCount, Aligned, Gradient, Model, State>,
+    launch(element_update_kernel<kCount, Aligned, Gradient, Rounded, State>,
            dim3(static_cast<unsigned>(blocks)), dim3(kMapThreads), 0, stream, operands, n, scalars,
            fits);
   });
@@ -169,29 +171,29 @@ void run(const ElementUpdate& args, const Scalars& scalars, bool aligned, Stream
 
 void element_update(const ElementUpdate& args, StreamRef stream) {
   const char* const op = name_of(args.rule).data();
-  require(args.weights.dtype() == DType::f32, op, ": CUDA kernels take f32 weights, not ",
-          args.weights.dtype(), "; compute in f64 on the CPU");
+  require(args.gradient.dtype() != DType::f64, op,
+          ": CUDA kernels take f32 weights, not f64; compute in f64 on the CPU");
   const uint64_t counter = args.random.counter_high;
   Scalars scalars{.values = {},
                   .counter_low = static_cast<uint32_t>(counter),
                   .counter_high = static_cast<uint32_t>(counter >> 32)};
   const UpdateScalars in_f64 = update_scalars(args.rule, args.constants, args.step);
   for (size_t i = 0; i < in_f64.size(); ++i) scalars.values[i] = static_cast<float>(in_f64[i]);
+  const View& rounded = makes_direction(args.rule) ? args.direction : args.model_weights;
   bool aligned = true;
-  for (const ConstView& view :
-       {ConstView(args.weights), args.gradient, ConstView(args.model_weights)}) {
+  for (const ConstView& view : {ConstView(args.weights), args.gradient, ConstView(rounded)}) {
     aligned = aligned && is_aligned_for_packs(view, 0);
   }
   for (size_t j = 0; j < static_cast<size_t>(num_states(args.rule)); ++j) {
     aligned = aligned && is_aligned_for_packs(args.states[j], 0);
   }
-  const DType model = args.model_weights ? args.model_weights.dtype() : DType::f32;
+  const DType rounded_dtype = rounded ? rounded.dtype() : DType::f32;
   dispatch_device_float(op, args.gradient.dtype(), [&]<class Gradient>() {
-    dispatch_device_float(op, model, [&]<class Model>() {
+    dispatch_device_float(op, rounded_dtype, [&]<class Rounded>() {
       if (args.states[0] && args.states[0].dtype() == DType::bf16) {
-        run<Gradient, Model, bf16>(args, scalars, aligned, stream);
+        run<Gradient, Rounded, bf16>(args, rounded, scalars, aligned, stream);
       } else {
-        run<Gradient, Model, float>(args, scalars, aligned, stream);
+        run<Gradient, Rounded, float>(args, rounded, scalars, aligned, stream);
       }
     });
   });

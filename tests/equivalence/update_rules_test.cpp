@@ -1,4 +1,4 @@
-// Every element-wise update rule gives the same bits on all stages, and wherever its states are.
+// Every update rule gives the same bits on all stages, and wherever its states are.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -37,6 +37,12 @@ std::vector<Rule> rules() {
       {"Lion", {.kind = OptimizerKind::lion, .hyper = hyper}},
       {"LionInBf16", {.kind = OptimizerKind::lion, .hyper = hyper, .moments = Moments::bf16}},
       {"Adagrad", {.kind = OptimizerKind::adagrad, .hyper = hyper, .lr_decay = 0.1}},
+      {"Muon", {.kind = OptimizerKind::muon, .hyper = hyper}},
+      {"MuonInF32",
+       {.kind = OptimizerKind::muon,
+        .hyper = hyper,
+        .muon = {.scale = optim::MuonScale::match_rms, .products = DType::f32}}},
+      {"MuonInBf16", {.kind = OptimizerKind::muon, .hyper = hyper, .moments = Moments::bf16}},
       {"AdagradInBf16", {.kind = OptimizerKind::adagrad, .hyper = hyper, .moments = Moments::bf16}},
       {"Adam8bit", {.kind = OptimizerKind::adam8bit, .hyper = hyper}},
   };
@@ -60,8 +66,12 @@ std::vector<double> train(const EngineConfig& config) {
     };
     for (const auto& [name, parameter] : model->named_parameters()) {
       take(engine.parameter(name));
-      for (int i = 0; i < rule->num_states(); ++i) {
-        take(engine.optimizer_state(name, rule->state_name(i)));
+      const bool is_matrix = rule->matrix_rule() != nullptr && parameter->shape().rank() == 2 &&
+                             name.find(".h.") != std::string::npos;
+      for (const std::string_view state : rule->state_names()) {
+        if ((state == "momentum_buffer" && rule->matrix_rule() != nullptr) == is_matrix) {
+          take(engine.optimizer_state(name, state));
+        }
       }
     }
     if (world.is_main()) all = std::move(mine);

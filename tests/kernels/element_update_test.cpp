@@ -27,7 +27,7 @@ constexpr UpdateRule kRules[] = {
 };
 
 struct State {
-  HostArray weights, model;
+  HostArray weights, model;     // with a rule of directions: not given to it, and the direction
   std::vector<HostArray> kept;  // the rule's states
 };
 
@@ -43,8 +43,13 @@ State make_state(UpdateRule rule, int64_t n, DType dtype, DType model, DType sta
 }
 
 ElementUpdate args_of(UpdateRule rule, State& s, const HostArray& gradient) {
-  ElementUpdate args{
-      .rule = rule, .weights = s.weights, .gradient = gradient, .model_weights = s.model};
+  ElementUpdate args{.rule = rule, .gradient = gradient};
+  if (makes_direction(rule)) {
+    args.direction = s.model;
+  } else {
+    args.weights = s.weights;
+    args.model_weights = s.model;
+  }
   for (size_t i = 0; i < s.kept.size(); ++i) args.states[i] = s.kept[i];
   return args;
 }
@@ -60,7 +65,7 @@ bool same_bits(const State& a, const State& b) {
 // Note [Bits of an update] for one element, in the arithmetic of A.
 template <class A>
 struct Element {
-  A w;
+  A w;  // in the end the direction, where the rule makes one
   A s[3] = {};
 };
 template <class A>
@@ -69,7 +74,8 @@ Element<A> step(Element<A> e, A gradient, A factor, const ElementUpdate& args) {
   const double correction1 = 1.0 - std::pow(c.beta1, double(args.step));
   const double correction2 = 1.0 - std::pow(c.beta2, double(args.step));
   const bool is_adam = args.rule == UpdateRule::adamw || args.rule == UpdateRule::amsgrad;
-  const bool is_l2 = is_adam ? !c.decoupled : args.rule != UpdateRule::lion;
+  const bool is_l2 =
+      is_adam ? !c.decoupled : args.rule != UpdateRule::lion && args.rule != UpdateRule::sgdw;
   A g = gradient * factor;
   if (c.weight_decay != 0.0 && is_l2) g = std::fma(A(c.weight_decay), e.w, g);
   const auto decay = [&] {
@@ -104,7 +110,17 @@ Element<A> step(Element<A> e, A gradient, A factor, const ElementUpdate& args) {
       e.s[0] = args.step == 1 ? g : std::fma(A(c.momentum), e.s[0], A(1.0 - c.dampening) * g);
       e.w = std::fma(A(-c.lr), c.nesterov ? std::fma(A(c.momentum), e.s[0], g) : e.s[0], e.w);
       break;
+    case UpdateRule::muon: {
+      const A share = A(1.0 - c.momentum) * A(gradient * factor);
+      e.s[0] = std::fma(A(c.momentum), e.s[0], share);
+      e.w = c.nesterov ? std::fma(A(c.momentum), e.s[0], share) : e.s[0];
+      break;
+    }
     case UpdateRule::sgd:
+      e.w = std::fma(A(-c.lr), g, e.w);
+      break;
+    case UpdateRule::sgdw:
+      decay();
       e.w = std::fma(A(-c.lr), g, e.w);
       break;
   }
@@ -124,7 +140,8 @@ void expect_step(const State& before, const State& after, const HostArray& gradi
                  const ElementUpdate& args) {
   for (int64_t i = 0; i < gradient.numel(); ++i) {
     const Element<A> e = step_at<A>(i, before, gradient, factor, args);
-    ASSERT_EQ(after.weights.at(i), double(e.w)) << name_of(args.rule) << ' ' << i;
+    const double weight = makes_direction(args.rule) ? before.weights.at(i) : double(e.w);
+    ASSERT_EQ(after.weights.at(i), weight) << name_of(args.rule) << ' ' << i;
     for (size_t k = 0; k < after.kept.size(); ++k) {
       ASSERT_EQ(after.kept[k].at(i), double(e.s[k])) << name_of(args.rule) << ' ' << i;
     }
@@ -142,6 +159,11 @@ std::vector<UpdateConstants> variants_of(UpdateRule rule) {
       variants.push_back({.weight_decay = decay, .decoupled = false});
     }
     if (rule == UpdateRule::adagrad) variants.push_back({.weight_decay = decay, .lr_decay = 0.3});
+    if (rule == UpdateRule::muon) {
+      variants.back() = {.momentum = 0.95};
+      variants.push_back({.momentum = 0.95, .nesterov = true});
+      variants.push_back({.momentum = 0.0});
+    }
     if (rule == UpdateRule::momentum) {
       variants.back().momentum = 0.9;
       variants.push_back({.weight_decay = decay, .momentum = 0.9, .dampening = 0.3});
@@ -213,7 +235,8 @@ TEST(ElementUpdate, ValuesOnTheDevice_TakeThePlaceOfTheMembers) {
 // Note [States in 16 bits], from every place in a block of random words.
 TEST(ElementUpdate, StatesInBf16_AreRoundedByTheWordOfTheirElement) {
   const RandomKey random{.key = 0x123456789abcdefu, .counter_high = 0xfedcba9876543210u};
-  for (const UpdateRule rule : {UpdateRule::adamw, UpdateRule::lion, UpdateRule::adagrad}) {
+  for (const UpdateRule rule :
+       {UpdateRule::adamw, UpdateRule::lion, UpdateRule::adagrad, UpdateRule::muon}) {
     for (const DType gradient_dtype : {DType::f32, DType::bf16, DType::f16}) {
       for (const int64_t n : test::kOddSizes) {
         for (const int64_t first_element : {0, 5, 1022}) {
@@ -222,6 +245,7 @@ TEST(ElementUpdate, StatesInBf16_AreRoundedByTheWordOfTheirElement) {
           State after = before;
           ElementUpdate args = args_of(rule, after, gradient);
           args.step = 7;
+          args.constants.momentum = 0.9;
           args.random = random;
           args.first_element = first_element;
           std::vector<float> numbers(static_cast<size_t>(num_update_values(rule)));
@@ -232,7 +256,10 @@ TEST(ElementUpdate, StatesInBf16_AreRoundedByTheWordOfTheirElement) {
           for (int64_t i = 0; i < n; ++i) {
             const Element<float> e = step_at<float>(i, before, gradient, 1.0f, args);
             const uint32_t word = random.bits(static_cast<uint64_t>(first_element + i));
-            ASSERT_EQ(after.weights.at(i), double(e.w)) << i;
+            ASSERT_EQ(after.model.at(i), HostArray::of({double(e.w)}, Shape{}, DType::bf16).at(0));
+            if (!makes_direction(rule)) {
+              ASSERT_EQ(after.weights.at(i), double(e.w)) << i;
+            }
             for (size_t k = 0; k < after.kept.size(); ++k) {
               ASSERT_EQ(after.kept[k].at(i), double(round_by_chance(e.s[k], word >> 16 * k))) << i;
             }
@@ -357,7 +384,10 @@ TEST(ElementUpdate, ManySteps_MatchTheFormulaInF64) {
         element_update(args, test::test_stream());
       }
     }
-    EXPECT_LE(test::relative_l2(narrow.weights, wide.weights), 100 * 0x1p-24) << name_of(rule);
+    const auto result = [rule](const State& s) -> const HostArray& {
+      return makes_direction(rule) ? s.model : s.weights;
+    };
+    EXPECT_LE(test::relative_l2(result(narrow), result(wide)), 100 * 0x1p-24) << name_of(rule);
   }
 }
 
@@ -373,7 +403,8 @@ TEST(ElementUpdate, Skip_LeavesEveryBit) {
       args.skip = skip;
       element_update(args, test::test_stream());
       EXPECT_EQ(same_bits(after, before), flag != 0.0) << name_of(rule);
-      EXPECT_EQ(std::isnan(after.weights.at(0)), flag == 0.0) << name_of(rule);
+      const HostArray& result = makes_direction(rule) ? after.kept[0] : after.weights;
+      EXPECT_EQ(std::isnan(result.at(0)), flag == 0.0) << name_of(rule);
     }
   }
 }
@@ -420,6 +451,7 @@ void expect_parts_and_threads_agree(UpdateRule rule, DType states) {
                        .weights = part(all.weights),
                        .gradient = gradient.view().narrow(0, begin, length),
                        .model_weights = part(all.model_weights),
+                       .direction = part(all.direction),
                        .constants = constants,
                        .first_element = begin};
     for (size_t i = 0; i < args.states.size(); ++i) args.states[i] = part(all.states[i]);
@@ -472,6 +504,24 @@ TEST(ElementUpdate, BadArgumentsCostAndMetaDevice) {
   EXPECT_THAT(message({.rule = UpdateRule::sgd, .weights = gradient, .gradient = gradient}),
               HasSubstr("weights must be f64 or f32, not bf16"));
   EXPECT_EQ(cost(good()).bytes(), 8 * (12 + 2 + 12 + 2));
+  args = good();
+  args.direction = s.weights;
+  EXPECT_THAT(message(args), HasSubstr("adamw: weights change here, no direction comes"));
+  State directed = make_state(UpdateRule::muon, 8, DType::f32, DType::bf16, DType::f32);
+  const auto direct = [&] { return args_of(UpdateRule::muon, directed, gradient); };
+  EXPECT_EQ(cost(direct()).bytes(), 8 * (4 + 2 + 4 + 2));
+  args = direct();
+  args.weights = directed.weights;
+  EXPECT_THAT(message(args), HasSubstr("muon: a direction comes here, no weights change"));
+  args = direct();
+  args.direction = {};
+  EXPECT_THAT(message(args), HasSubstr("muon: direction is missing"));
+  args.direction = wide;
+  EXPECT_THAT(message(args), HasSubstr("direction of f64 does not go with a gradient of bf16"));
+  args.direction = gradient;
+  EXPECT_THAT(message(args), HasSubstr("direction and gradient must not overlap"));
+  args.direction = directed.kept[0];
+  EXPECT_THAT(message(args), HasSubstr("state and direction must not overlap"));
   element_update({.weights = test::meta_view(Shape{8}, DType::f32),
                   .gradient = test::meta_view(Shape{8}, DType::f32, 2),
                   .states = {test::meta_view(Shape{8}, DType::f32, 3),

@@ -12,6 +12,7 @@
 #include "kernels/binary.h"
 #include "kernels/copy.h"
 #include "kernels/dropout.h"
+#include "kernels/element_update.h"
 #include "kernels/embedding.h"
 #include "kernels/fill.h"
 #include "kernels/gather_rows.h"
@@ -83,6 +84,19 @@ std::vector<RowOp> row_ops(DType dtype) {
        }},
       {"softmax", [](auto& a, auto&, auto& y, auto&, int64_t,
                      StreamRef s) { softmax_forward({.x = a, .y = y}, s); }},
+      {"direction of an update",
+       [](auto& a, auto& b, auto& y, auto& z, int64_t first, StreamRef s) {
+         const auto flat = [](const auto& view) { return view.reshape(Shape{view.numel()}); };
+         copy({.x = b, .y = z}, s);
+         element_update({.rule = UpdateRule::muon,
+                         .gradient = flat(a),
+                         .states = {flat(z)},
+                         .direction = flat(y),
+                         .constants = {.momentum = 0.9, .nesterov = true},
+                         .random = {.key = 1, .counter_high = 2},
+                         .first_element = first * kCols},
+                        s);
+       }},
       {"softmax backward", [](auto& a, auto& b, auto& y, auto&, int64_t,
                               StreamRef s) { softmax_backward({.dy = a, .y = b, .dx = y}, s); }},
   };

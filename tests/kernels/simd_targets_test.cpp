@@ -93,15 +93,22 @@ Results exact_ops(DType dtype) {
   HostArray v = HostArray::random(Shape{n}, DType::f32, 7, 0.0, 1.0);
   HostArray model(Shape{n}, DType::bf16);
   HostArray h = v;
-#define ZINC_ROW(name, ...)                                                              \
-  element_update({.rule = UpdateRule::name,                                              \
-                  .weights = weights,                                                    \
-                  .gradient = gradient,                                                  \
-                  .states = {m, v, h},                                                   \
-                  .model_weights = model,                                                \
-                  .constants = {.weight_decay = 0.1, .momentum = 0.9, .nesterov = true}, \
-                  .step = 3},                                                            \
-                 stream);
+  const auto update = [&](UpdateRule rule) {
+    ElementUpdate args{.rule = rule,
+                       .gradient = gradient,
+                       .states = {m, v, h},
+                       .constants = {.weight_decay = 0.1, .momentum = 0.9, .nesterov = true},
+                       .step = 3};
+    if (makes_direction(rule)) {
+      args.direction = model;
+    } else {
+      args.weights = weights;
+      args.model_weights = model;
+    }
+    element_update(args, stream);
+    out.push_back(model);
+  };
+#define ZINC_ROW(name, ...) update(UpdateRule::name);
   ZINC_UPDATE_RULES(ZINC_ROW)
 #undef ZINC_ROW
   for (const HostArray* state : {&weights, &m, &v, &h, &model}) out.push_back(*state);

@@ -79,16 +79,6 @@ TEST(Module, FreezeByPatternCountsAndRefusesNoMatch) {
   EXPECT_THROW(tree.freeze("nothing.*"), InvalidArgument);
 }
 
-TEST(Module, GlobMatchesRunsAndSingleCharacters) {
-  EXPECT_TRUE(matches_glob("*", ""));
-  EXPECT_TRUE(matches_glob("h.*.mlp.*", "h.11.mlp.c_fc.weight"));
-  EXPECT_TRUE(matches_glob("*.weight", "a.weight.weight"));
-  EXPECT_TRUE(matches_glob("h.?.x", "h.3.x"));
-  EXPECT_FALSE(matches_glob("h.?.x", "h.13.x"));
-  EXPECT_FALSE(matches_glob("*.bias", "bias"));
-  EXPECT_FALSE(matches_glob("", "a"));
-}
-
 TEST(Module, TrainingModeReachesEveryModule) {
   Tree tree;
   tree.eval();

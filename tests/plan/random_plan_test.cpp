@@ -255,10 +255,11 @@ void draw_pipeline(Draw& draw, int64_t layers, DrawnRun& run) {
        engine.recompute.is_on() ? PipelineSchedule::gpipe : PipelineSchedule::zero_bubble});
 }
 
-// Beside AdamW, whose moments may be drawn narrow.
-void draw_rule(std::string_view rule, zero::EngineConfig& engine) {
+// Beside AdamW, whose moments may be drawn narrow. `whole`: every rank has whole layers.
+void draw_rule(std::string_view rule, bool whole, zero::EngineConfig& engine) {
   using optim::OptimizerKind;
   optim::OptimizerConfig& optimizer = engine.optimizer;
+  if (rule == "Muon" && whole) optimizer.kind = OptimizerKind::muon;
   if (rule == "Lion") optimizer.kind = OptimizerKind::lion;
   if (rule == "Adagrad") optimizer.kind = OptimizerKind::adagrad;
   if (optimizer.moments == optim::Moments::bf16) return;
@@ -326,8 +327,8 @@ DrawnRun draw_run(uint64_t seed) {
   run.evaluation_samples = draw.one_of<int64_t>("evaluation_samples", {1, 7, 20});
   run.rows = draw.named("rows", {Rows::full, Rows::full, Rows::unequal, Rows::shorter});
   const auto rule = draw.one_of<std::string_view>(
-      "rule", {"AdamW", "AdamW", "Adam8bit", "SGD", "Lion", "Adagrad", "AMSGrad"});
-  draw_rule(rule, engine);
+      "rule", {"AdamW", "AdamW", "Adam8bit", "SGD", "Lion", "Adagrad", "AMSGrad", "Muon", "Muon"});
+  draw_rule(rule, run.config.mesh.tensor == 1, engine);
   run.words = fmt::format("seed {}:{}", seed, draw.words());
   return run;
 }

@@ -74,6 +74,11 @@ std::vector<Need> needs() {
       {"optimizer.params.dampening", "optimizer.params.momentum", 0.5},
       {"optimizer.params.nesterov", "optimizer.type", "SGD"},
       {"optimizer.params.nesterov", "optimizer.params.momentum", 0.5},
+      {"optimizer.params.muon_lr", "optimizer.type", "Muon"},
+      {"optimizer.params.adam_lr", "optimizer.type", "Muon"},
+      {"optimizer.params.ns_steps", "optimizer.type", "Muon"},
+      {"optimizer.params.adjust_lr_fn", "optimizer.type", "Muon"},
+      {"zinc.muon.", "optimizer.type", "Muon"},
       {"scheduler.params.total_num_steps", "scheduler.params.warmup_num_steps", 3},
       {"scheduler.params.decay_", "scheduler.params.cycle_min_lr", 1e-4},
       {"scheduler.params.decay_", "scheduler.params.decay_step_size", 7},
@@ -169,6 +174,8 @@ files::json::Value other_value(const Key& key, const files::json::Value& now) {
       return "3GiB";
     case KeyType::pair:
       return files::json::Array{0.5, 0.25};
+    case KeyType::texts:
+      return files::json::Array{"*.mlp.*"};
     case KeyType::block:
       return with({}, "enabled", true);
     default:
@@ -207,6 +214,7 @@ std::vector<std::string> followers_of(const std::string& path) {
   if (path == "train_micro_batch_size_per_gpu") return {"train_batch_size"};
   if (path == "gradient_accumulation_steps") return {"train_batch_size"};
   if (path == "optimizer.params.adam_w_mode") return {"optimizer.type"};
+  if (path == "optimizer.params.adam_lr") return {"optimizer.params.lr"};
   if (path == "zero_optimization.stage") {
     return {"zero_optimization.overlap_comm"};
   }
@@ -338,7 +346,7 @@ TEST(ConfigKeys, ValuesOutsideTheRange_NameTheKeyAndThePlace) {
   int checked = 0;
   for (const Key& key : config_keys()) {
     if (key.key_class != KeyClass::works || key.is_block()) continue;
-    std::vector<files::json::Value> wrong{files::json::Array{}};
+    std::vector<files::json::Value> wrong{files::json::Array{1}};
     const Bounds& range = key.range;
     if (std::isfinite(range.least)) wrong.emplace_back(range.least - 1.0);
     if (std::isfinite(range.most)) wrong.emplace_back(range.most * 2.0 + 1.0);

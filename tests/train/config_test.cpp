@@ -1,15 +1,19 @@
 #include "train/config/config.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <sstream>
 
 #include "core/error.h"
+#include "optim/factory.h"
 #include "train/config/key.h"
 
 namespace zinc::train {
 namespace config_test {
+
+using testing::HasSubstr;
 
 Config parse(const std::string& text, int64_t world = 1, const Overrides& flags = {}) {
   return parse_config(text, "ds.json", world, flags);
@@ -332,7 +336,7 @@ TEST(Config, AdamMeansAdamWUnlessItSaysOtherwise) {
             optim::OptimizerKind::adam);
   EXPECT_EQ(kind(R"({"type": "SGD"})"), optim::OptimizerKind::sgd);
   for (const char* name :
-       {"OneBitAdam", "ZeroOneAdam", "onebitlamb", "Lamb", "Muon", "MuAdam", "MuAdamW", "MuSGD"}) {
+       {"OneBitAdam", "ZeroOneAdam", "onebitlamb", "Lamb", "MuAdam", "MuAdamW", "MuSGD"}) {
     const std::string problem = problems_of(with(str(R"("optimizer": {"type": ")", name, "\"}")));
     EXPECT_NE(problem.find(str("\"", name, "\" is not implemented")), std::string::npos);
     EXPECT_NE(problem.find(std::string_view(name) == "MuSGD" ? "take SGD" : "take AdamW"),
@@ -357,6 +361,81 @@ TEST(Config, LionAndAdagrad_HaveDefaultsOfTheirOwn) {
   EXPECT_EQ(adagrad.hyper.eps, 1e-10);
   EXPECT_EQ(optimizer(R"({"type": "Adagrad"})").hyper.lr, 1e-2);
   EXPECT_TRUE(optimizer(R"({"params": {"amsgrad": true}})").amsgrad);
+}
+
+TEST(Config, Muon_HasRatesOfItsTwoParts) {
+  const auto optimizer = [](const std::string& block, const Overrides& flags = {}) {
+    return parse_config(with(str("\"optimizer\": ", block)), "ds.json", 1, flags).engine.optimizer;
+  };
+  const optim::OptimizerConfig plain = optimizer(R"({"type": "muon"})");
+  EXPECT_EQ(plain.kind, optim::OptimizerKind::muon);
+  EXPECT_EQ(plain.matrix_hyper.lr, 0.02);
+  EXPECT_EQ(plain.matrix_hyper.momentum, 0.95);
+  EXPECT_TRUE(plain.muon.nesterov);
+  EXPECT_EQ(plain.muon.steps, 5);
+  EXPECT_EQ(plain.muon.products, DType::bf16);
+  EXPECT_EQ(plain.hyper.lr, 3e-4);
+  EXPECT_EQ(plain.hyper.beta2, 0.95);
+  EXPECT_EQ(plain.hyper.eps, 1e-10);
+  const optim::OptimizerConfig one_rate =
+      optimizer(R"({"type": "Muon", "params": {"lr": 0.5, "weight_decay": 0.1, "momentum": 0.9,
+                    "nesterov": false, "ns_steps": 3, "adjust_lr_fn": "match_rms_adamw"}})");
+  EXPECT_EQ(one_rate.hyper.lr, 0.5);
+  EXPECT_EQ(one_rate.matrix_hyper.lr, 0.5);
+  EXPECT_EQ(one_rate.hyper.weight_decay, 0.1);
+  EXPECT_EQ(one_rate.matrix_hyper.weight_decay, 0.1);
+  EXPECT_EQ(one_rate.matrix_hyper.momentum, 0.9);
+  EXPECT_FALSE(one_rate.muon.nesterov);
+  EXPECT_EQ(one_rate.muon.steps, 3);
+  EXPECT_EQ(one_rate.muon.scale, optim::MuonScale::match_rms);
+  const optim::OptimizerConfig two_rates =
+      optimizer(R"({"params": {"adam_lr": 0.1, "lr": 0.5, "muon_lr": 0.2}, "type": "Muon"})");
+  EXPECT_EQ(two_rates.hyper.lr, 0.1);
+  EXPECT_EQ(two_rates.matrix_hyper.lr, 0.2);
+  const optim::OptimizerConfig by_flag =
+      optimizer(R"({"type": "Muon", "params": {"muon_lr": 0.2}})", {.lr = 0.7});
+  EXPECT_EQ(by_flag.hyper.lr, 0.7);
+  EXPECT_EQ(by_flag.matrix_hyper.lr, 0.2);
+  // Keys of Muon do not count with another rule.
+  EXPECT_EQ(optimizer(R"({"type": "AdamW", "params": {"muon_lr": 0.2, "momentum": 0.5}})")
+                .matrix_hyper.lr,
+            0.02);
+  const optim::OptimizerConfig own =
+      parse(with(R"("optimizer": {"type": "Muon"}, "zinc": {"moments": "bf16", "muon":
+                    {"products": "f32", "exclude": ["*router*", "h.0.*"]}})"))
+          .engine.optimizer;
+  EXPECT_EQ(own.muon.products, DType::f32);
+  EXPECT_EQ(own.muon.exclude, (std::vector<std::string>{"*router*", "h.0.*"}));
+  const auto rule = optim::make_optimizer(own);
+  EXPECT_EQ(rule->name(), "Muon");
+  EXPECT_EQ(rule->state_dtype(), DType::bf16);
+  EXPECT_EQ(rule->matrix_rule()->direction_dtype(DType::f32), DType::f32);
+}
+
+TEST(Config, Muon_NamesWhatIsWrong) {
+  const auto problem = [](const std::string& params, const std::string& rest = "") {
+    return problems_of(
+        with(str(R"("optimizer": {"type": "Muon", "params": {)", params, "}}", rest)));
+  };
+  EXPECT_THAT(problem(R"("muon_lrs": 1)"), HasSubstr("did you mean \"muon_lr\"?"));
+  EXPECT_THAT(problem(R"("momentum": 1.0)"), HasSubstr("Muon: momentum must lie in [0, 1), got 1"));
+  EXPECT_THAT(problem(R"("adjust_lr_fn": "spectral")"),
+              HasSubstr("must be \"original\" or \"match_rms_adamw\""));
+  EXPECT_THAT(problem(R"("ns_method": "fast")"), HasSubstr("must be \"standard\" or \"gram\""));
+  EXPECT_THAT(problem(R"("per_head_muon": true)"), HasSubstr("takes a matrix of all heads as one"));
+  EXPECT_THAT(problem("", R"(, "zinc": {"muon": {"exclude": ["a", 1]}})"),
+              HasSubstr("zinc.muon.exclude must be a list of strings"));
+  EXPECT_THAT(problem("", R"(, "zinc": {"muon": {"products": "f16"}})"),
+              HasSubstr("zinc.muon.products must be \"bf16\" or \"f32\""));
+  const auto notices = [](const std::string& method) {
+    return parse(with(str(R"("optimizer": {"type": "Muon", "params": {"per_head_muon": false,
+                          "ns_method": ")",
+                          method, "\"}}")))
+        .notices;
+  };
+  EXPECT_TRUE(notices("standard").empty());
+  ASSERT_EQ(notices("gram").size(), 1U);
+  EXPECT_THAT(notices("gram")[0], HasSubstr("zinc computes it in the standard form"));
 }
 
 TEST(Config, Adam8bit_HasTheNamesOfBothLibraries) {
@@ -412,7 +491,10 @@ TEST(Config, KeysWithoutEffect_AreOfTheirTypeAndSaySo) {
   for (const Key& key : config_keys()) {
     if (key.key_class != KeyClass::no_effect) continue;
     ASSERT_NE(key.setting.type, KeyType::any) << key.path;
-    const Config config = parse(holding(key.path, on_value(key.setting.type)));
+    const std::string value = key.setting.type == KeyType::choice
+                                  ? str('"', key.setting.choices.back(), '"')
+                                  : on_value(key.setting.type);
+    const Config config = parse(holding(key.path, value));
     ASSERT_EQ(config.notices.size(), 1u) << key.path;
     EXPECT_EQ(config.notices[0], str(key.path, " has no effect: ", key.note));
     const std::string wrong = key.setting.type == KeyType::text ? "true" : "\"AUTO\"";

@@ -275,6 +275,7 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
   };
   const std::string inputs = R"("recompute_every_blocks": 1, "activation_offload": {"device": )";
   const std::string pipe = R"("mesh": {"pipe": 2})";
+  const std::string muon = R"(, "optimizer": {"type": "Muon"})";
   const std::map<std::string, Row> rows{
       {"zinc.determinism", {R"("determinism": "world")"}},
       {"zinc.reduce_schedule", {R"("reduce_schedule": "micro_step")"}},
@@ -293,6 +294,9 @@ TEST_F(OwnProgram, EveryZincKey_Arrives) {
       {"zinc.gradient_offload",
        {R"("gradient_offload": "nvme")", states + R"({"device": "nvme", "nvme_path": "/d"}})"}},
       {"zinc.moments", {R"("moments": "bf16")"}},
+      {"zinc.muon", {R"("muon": {"products": "f32"})", muon}},
+      {"zinc.muon.products", {R"("muon": {"products": "f32"})", muon}},
+      {"zinc.muon.exclude", {R"("muon": {"exclude": ["*.attn.*"]})", muon}},
       {"zinc.fp8", {R"("fp8": true)", R"(, "bf16": {"enabled": true})"}},
       {"zinc.narrow_logits", {R"("narrow_logits": true)"}},
       {"zinc.wgmma", {R"("wgmma": "always")"}},

@@ -25,6 +25,7 @@ TEST(TrainingOptions, TheTextThatRanksCompare_HasEveryOptionButThePlaces) {
       {.export_every = 3},
       {.sample_every = 3},
       {.histogram_every = 3},
+      {.reset_optimizer = true},
       {.allow_damaged = true},
   };
   std::set<std::string> texts;

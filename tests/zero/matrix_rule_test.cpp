@@ -103,7 +103,8 @@ EngineConfig config_of(int stage, DType dtype) {
   config.zero.stage = stage;
   config.zero.allow_untested_optimizer = true;
   config.zero.force_cpu_optimizer = false;
-  config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1, .momentum = 0.9};
+  config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1};
+  config.optimizer.matrix_hyper = {.lr = 1e-2, .weight_decay = 0.1, .momentum = 0.9};
   return config;
 }
 
@@ -159,6 +160,66 @@ TEST(AMatrixRule, GivesTheSameBitsOnEveryStageAndTier) {
     config.gradient_offload = GradientOffload::nvme;
     EXPECT_TRUE(train(config, 2) == wanted) << str(dtype, " with gradients in swap space");
   }
+}
+
+// The lengths of the rows of the first step, in learning rates.
+std::vector<double> row_lengths(const std::string& name, double decay) {
+  std::vector<double> lengths;
+  comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    EngineConfig config = config_of(2, DType::f32);
+    config.batch.accumulation = 1;
+    config.optimizer.hyper.lr = 0.5;
+    config.optimizer.matrix_hyper = {.lr = 1e-2, .weight_decay = decay, .momentum = 0.9};
+    EngineOptions options;
+    options.optimizer = std::make_unique<OwnOptimizer>();
+    Engine engine(model, config, world, std::move(options));
+    const Tensor before = engine.parameter(name);
+    engine.backward(engine.forward(make_batch(world.rank())));
+    engine.step();
+    const std::vector<float> from = before.to_vector<float>();
+    const std::vector<float> to = engine.parameter(name).to_vector<float>();
+    if (!world.is_main()) return;
+    const auto columns = static_cast<size_t>(before.dim(1));
+    for (size_t i = 0; i < from.size(); ++i) {
+      if (i % columns == 0) lengths.push_back(0.0);
+      const double step = (double{from[i]} * (1.0 - 1e-2 * decay) - double{to[i]}) / 1e-2;
+      lengths.back() += step * step;
+    }
+    for (double& length : lengths) length = std::sqrt(length);
+  });
+  return lengths;
+}
+
+TEST(AMatrixRule, SeesWholeRowsAndItsOwnHyperParameters) {
+  for (const char* const name :
+       {"transformer.h.0.attn.c_attn.weight", "transformer.h.1.mlp.c_proj.weight"}) {
+    const std::vector<double> lengths = row_lengths(name, 0.1);
+    ASSERT_GT(lengths.size(), 1u);
+    // The weights are rounded to 24 bits, and a step is 1e-2 of them.
+    for (const double length : lengths) EXPECT_NEAR(length, 1.0, 1e-4) << name;
+  }
+}
+
+TEST(AMatrixRule, OfAnother_IsNoStateOfAParameter) {
+  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    EngineOptions options;
+    options.optimizer = std::make_unique<OwnOptimizer>();
+    Engine engine(model, config_of(0, DType::f32), world, std::move(options));
+    const auto message = [&](const char* parameter, const char* state) {
+      try {
+        engine.optimizer_state(parameter, state);
+      } catch (const InvalidArgument& error) {
+        return std::string(error.what());
+      }
+      return std::string("nothing was thrown");
+    };
+    EXPECT_NE(message("transformer.h.0.mlp.c_fc.weight", "mean").find("as a whole matrix"),
+              std::string::npos);
+    EXPECT_NE(message("transformer.wte.weight", "momentum_buffer").find("element by element"),
+              std::string::npos);
+  });
 }
 
 // Owners, windows and pieces differ with the number of ranks.

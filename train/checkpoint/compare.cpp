@@ -40,6 +40,7 @@ void compare_counters(const Manifest& a, const Manifest& b, std::vector<std::str
   add("optimizer", a.state.optimizer, b.state.optimizer);
   add("steps", a.state.steps, b.state.steps);
   add("applied", a.state.applied, b.state.applied);
+  add("reset_at", a.state.reset_at, b.state.reset_at);
   add("loss scale", a.state.loss_scale.scale, b.state.loss_scale.scale);
   add("schedule", a.state.schedule.updates, b.state.schedule.updates);
 }

@@ -176,6 +176,7 @@ void write_state(files::json::Writer& json, const zero::TrainingState& state) {
   json.member("steps", state.steps)
       .member("applied", state.applied)
       .member("consecutive_skips", state.consecutive_skips);
+  if (state.reset_at > 0) json.member("reset_at", state.reset_at);
   json.member("optimizer", state.optimizer);
   json.key("kinds").begin_array();
   for (const std::string& kind : state.kinds) json.value(kind);
@@ -211,7 +212,9 @@ zero::TrainingState read_state(const files::json::Value& value) {
   for (const files::json::Value& kind : value.at("kinds").as_array()) {
     state.kinds.push_back(read_name(kind));
   }
-  if (state.applied > state.steps || state.consecutive_skips > state.steps) {
+  if (const files::json::Value* reset = value.find("reset_at")) state.reset_at = read_count(*reset);
+  if (state.applied > state.steps || state.reset_at > state.applied ||
+      state.consecutive_skips > state.steps) {
     value.fail("more steps were applied or skipped than there were");
   }
   const files::json::Value& scale = value.at("loss_scale");

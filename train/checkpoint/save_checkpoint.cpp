@@ -429,7 +429,8 @@ void load_checkpoint(zero::Engine& engine, const Checkpoint& checkpoint,
   if (checkpoint.state().optimizer != optimizer && options.optimizer_states) {
     throw ConfigError(str(checkpoint.path(), ": trained by ", checkpoint.state().optimizer,
                           ", and this run has ", optimizer,
-                          ": configure that, or take its weights alone"));
+                          ": configure that, or take the checkpoint without its optimizer states: "
+                          "--reset-optimizer"));
   }
   engine.import_state(checkpoint, options);
 }

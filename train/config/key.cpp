@@ -1,5 +1,6 @@
 #include "train/config/key.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -77,6 +78,11 @@ std::string problem_with_text(const Key& key, const files::json::Value& value) {
   }
 }
 
+bool is_list_of_strings(const files::json::Value& value) {
+  return value.is_array() &&
+         std::ranges::all_of(value.as_array(), [](const auto& one) { return one.is_string(); });
+}
+
 std::string problem_with_pair(const Key& key, const files::json::Value& value) {
   bool good = value.is_array() && value.size() == 2;
   for (size_t i = 0; good && i < 2; ++i) {
@@ -107,11 +113,11 @@ std::string_view name_of(KeyClass key_class) {
 }
 
 std::string_view name_of(KeyType type) {
-  static constexpr std::array<std::string_view, 13> kNames{
+  static constexpr std::array<std::string_view, 14> kNames{
       "any",    "boolean",        "integer", "unsigned integer",
       "number", "number or text", "text",    "choice",
       "name",   "dtype",          "bytes",   "pair",
-      "block"};
+      "texts",  "block"};
   return kNames.at(static_cast<size_t>(type));
 }
 
@@ -144,6 +150,8 @@ std::string problem_with(const Key& key, const files::json::Value& value) {
                  : "must be an integer between 0 and 2^64 - 1";
     case KeyType::pair:
       return problem_with_pair(key, value);
+    case KeyType::texts:
+      return is_list_of_strings(value) ? "" : "must be a list of strings";
     case KeyType::quoted_number: {
       const auto number = number_of(value);
       if (number) return range_problem(key, *number, str(*number));
@@ -188,6 +196,8 @@ std::string values_of(const Key& key) {
       return "integer, 0 to 2^64 - 1";
     case KeyType::pair:
       return str("two numbers in [", range.least, ", ", range.most, ")");
+    case KeyType::texts:
+      return "strings in a list";
     default:
       break;
   }

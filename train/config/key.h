@@ -41,6 +41,7 @@ enum class KeyType : uint8_t {
   dtype,   // "fp32", "fp16" or "bf16"
   bytes,   // a number, or as in "2GiB"
   pair,    // two numbers
+  texts,   // a list
   block,   // an object with its own keys
 };
 std::string_view name_of(KeyType type);  // "integer", "boolean", ...

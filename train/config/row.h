@@ -43,6 +43,7 @@ inline constexpr int64_t kLargestTotalBatch = 1'000'000'000'000;
 inline constexpr int64_t kMostBuffers = 65'536;
 
 using Milliseconds = std::chrono::milliseconds;  // in a file: seconds
+using Texts = std::vector<std::string>;
 
 template <class T>
 KeyType type_of() {
@@ -58,6 +59,8 @@ KeyType type_of() {
     return KeyType::dtype;
   } else if constexpr (std::same_as<T, std::string>) {
     return KeyType::text;
+  } else if constexpr (std::same_as<T, Texts>) {
+    return KeyType::texts;
   } else {
     static_assert(std::same_as<T, double> || std::same_as<T, Milliseconds>);
     return KeyType::number;
@@ -72,6 +75,8 @@ files::json::Value to_value(const T& member) {
     return deepspeed_name(member);
   } else if constexpr (std::same_as<T, Milliseconds>) {
     return static_cast<double>(member.count()) / 1000.0;
+  } else if constexpr (std::same_as<T, Texts>) {
+    return files::json::Array(member.begin(), member.end());
   } else {
     return member;
   }
@@ -92,6 +97,9 @@ void assign(T& member, const files::json::Value& value) {
     member = parse_dtype(value.as_string()).value();
   } else if constexpr (std::same_as<T, std::string>) {
     member = value.as_string();
+  } else if constexpr (std::same_as<T, Texts>) {
+    member.clear();
+    for (const files::json::Value& text : value.as_array()) member.push_back(text.as_string());
   } else if constexpr (std::same_as<T, Milliseconds>) {
     member = Milliseconds(static_cast<int64_t>(value.as_double() * 1000.0));
   } else {

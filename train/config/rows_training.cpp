@@ -44,7 +44,6 @@ std::vector<std::pair<std::string, std::string>> optimizers_of_deepspeed() {
           {"OneBitLamb", one_bit},
           {"Lamb", layerwise},
           {"FusedLamb", layerwise},
-          {"Muon", "Muon looks at whole matrices, and update rules here at elements: take AdamW"},
           {"MuAdam", width},
           {"MuAdamW", width},
           {"MuSGD",
@@ -55,27 +54,98 @@ std::vector<std::pair<std::string, std::string>> optimizers_of_deepspeed() {
 // settle.h looks at adam_w_mode.
 Setting optimizer_type() {
   return {.type = KeyType::name,
-          .choices = {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "FusedAdam", "CPUAdam", "Adam8bit",
-                      "AdamW8bit"},
+          .choices = {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "Muon", "FusedAdam", "CPUAdam",
+                      "Adam8bit", "AdamW8bit"},
           .absent = optimizers_of_deepspeed(),
           .get = [](const Config& config,
                     int64_t) { return files::json::Value(name_of(config.engine.optimizer.kind)); },
           .set =
               [](Config& config, const files::json::Value& value) {
-                const std::vector<std::string> names{"Adam",    "SGD",      "Lion",
-                                                     "Adagrad", "Adam8bit", "AdamW8bit"};
-                constexpr std::array kKinds{OptimizerKind::adam,     OptimizerKind::sgd,
-                                            OptimizerKind::lion,     OptimizerKind::adagrad,
-                                            OptimizerKind::adam8bit, OptimizerKind::adam8bit};
+                const std::vector<std::string> names{"Adam", "SGD",      "Lion",     "Adagrad",
+                                                     "Muon", "Adam8bit", "AdamW8bit"};
+                constexpr std::array kKinds{OptimizerKind::adam,    OptimizerKind::sgd,
+                                            OptimizerKind::lion,    OptimizerKind::adagrad,
+                                            OptimizerKind::muon,    OptimizerKind::adam8bit,
+                                            OptimizerKind::adam8bit};
                 const size_t index = index_of_name(names, value.as_string());
                 OptimizerConfig& optimizer = config.engine.optimizer;
                 optimizer.kind = index < kKinds.size() ? kKinds.at(index) : OptimizerKind::adamw;
                 // What the rule's authors, DeepSpeed and PyTorch take where nothing is said.
                 if (optimizer.kind == OptimizerKind::lion) optimizer.hyper.beta2 = 0.99;
+                if (optimizer.kind == OptimizerKind::muon) {
+                  optimizer.hyper = {.lr = 3e-4, .beta2 = 0.95, .eps = 1e-10};
+                }
                 if (optimizer.kind != OptimizerKind::adagrad) return;
                 optimizer.hyper.lr = 1e-2;
                 optimizer.hyper.eps = 1e-10;
               }};
+}
+
+// A value that SGD and Muon have under one key.
+template <class T>
+Setting in_sgd_or_muon(T& (*member)(OptimizerConfig& config)) {
+  const auto value = [member](const Config& config) {
+    OptimizerConfig optimizer = config.engine.optimizer;
+    return member(optimizer);
+  };
+  return {
+      .type = type_of<T>(),
+      .get = [value](const Config& config, int64_t) { return files::json::Value(value(config)); },
+      .set =
+          [member](Config& config, const files::json::Value& given) {
+            assign(member(config.engine.optimizer), given);
+          }};
+}
+
+Setting momentum() {
+  return in_sgd_or_muon<double>(+[](OptimizerConfig& config) -> double& {
+    return config.kind == OptimizerKind::muon ? config.matrix_hyper.momentum
+                                              : config.hyper.momentum;
+  });
+}
+
+Setting nesterov() {
+  return in_sgd_or_muon<bool>(+[](OptimizerConfig& config) -> bool& {
+    return config.kind == OptimizerKind::muon ? config.muon.nesterov : config.nesterov;
+  });
+}
+
+// settle.h sets the rates of Muon's parts: they follow from lr.
+Setting rate_of(optim::HyperParameters OptimizerConfig::*part) {
+  Setting setting =
+      at(&Config::engine, &EngineConfig::optimizer, part, &optim::HyperParameters::lr);
+  setting.set = nullptr;
+  return setting;
+}
+
+Row newton_schulz_method() {
+  Row row = no_effect("ns_method", KeyType::choice,
+                      "both are the same iteration; zinc computes it in the standard form");
+  row.setting.choices = {"standard", "gram"};
+  row.accepted = "standard";
+  return row;
+}
+
+Rows muon_rows() {
+  using optim::MuonOptions;
+  using optim::MuonScale;
+  const auto in_muon = [](auto member) {
+    return at(&Config::engine, &EngineConfig::optimizer, &OptimizerConfig::muon, member);
+  };
+  return {
+      works("muon_lr", rate_of(&OptimizerConfig::matrix_hyper), at_least(0),
+            "learning rate of matrices")
+          .by_default_as("lr, else 0.02"),
+      works("adam_lr", rate_of(&OptimizerConfig::hyper), at_least(0), "learning rate of all else")
+          .by_default_as("lr, else 0.0003"),
+      works("ns_steps", in_muon(&MuonOptions::steps), between(1, 99), "steps",
+            "of the Newton-Schulz iteration"),
+      works("adjust_lr_fn",
+            one_of({MuonScale::original, MuonScale::match_rms}, &Config::engine,
+                   &EngineConfig::optimizer, &OptimizerConfig::muon, &MuonOptions::scale),
+            "factor of a matrix's step: original: sqrt(max(1, rows / columns)); "
+            "match_rms_adamw: 0.2 sqrt(max(rows, columns)), with which rates of AdamW serve"),
+  };
 }
 
 Setting decoupled_decay() {
@@ -126,12 +196,12 @@ Rows optimizer_rows() {
   using enum OptimizerKind;
   const Rows of_averages{
       works("betas", betas(), between(0, 1),
-            "decay of the two moments; Lion: of the direction and of its moment, and [0.9, 0.99] "
-            "where nothing is said"),
+            "decay of the two moments; Lion: of the direction and of its moment; where nothing is "
+            "said, Lion: [0.9, 0.99], Muon: [0.9, 0.95]"),
   };
   const Rows of_squares{
       works("eps", in_hyper(&HyperParameters::eps), at_least(0),
-            "added to the root of the squares; Adagrad: 1e-10 where nothing is said"),
+            "added to the root of the squares; Adagrad and Muon: 1e-10 where nothing is said"),
   };
   const Rows of_adam{
       works("amsgrad", in_optimizer(&OptimizerConfig::amsgrad),
@@ -141,28 +211,36 @@ Rows optimizer_rows() {
       works("adam_w_mode", decoupled_decay(),
             "with \"type\": \"Adam\", false adds the decay to the gradient"),
   };
-  const Rows of_sgd{
-      works("momentum", in_hyper(&HyperParameters::momentum), at_least(0),
-            "share of the last update that stays"),
-      works("dampening", in_optimizer(&OptimizerConfig::dampening), between(0, 1),
-            "share of the gradient that the momentum leaves out; below 1"),
-      works("nesterov", in_optimizer(&OptimizerConfig::nesterov),
-            "looks ahead by the momentum; needs one, and no dampening"),
+  const Rows of_momentum{
+      works("momentum", momentum(), at_least(0),
+            "share of the last update that stays; Muon: below 1, and 0.95 where nothing is said"),
+      works("nesterov", nesterov(),
+            "looks ahead by the momentum; SGD: needs one, and no dampening; Muon: true where "
+            "nothing is said"),
   };
   const Rows params{
       works("lr", in_hyper(&HyperParameters::lr), at_least(0),
-            "learning rate that the schedule starts from; Adagrad: 0.01 where nothing is said")
+            "learning rate that the schedule starts from; Adagrad: 0.01 where nothing is said; "
+            "Muon: of matrices and of all else, but for muon_lr and adam_lr")
           .with_flag("--lr", &Overrides::lr),
       works("weight_decay", in_hyper(&HyperParameters::weight_decay), at_least(0),
             "not on biases and norms")
           .with_flag("--weight-decay", &Overrides::weight_decay),
-      only("Adam, AdamW, Adam8bit, Lion", is_one_of<adam, adamw, adam8bit, lion>, of_averages),
-      only("Adam, AdamW, Adam8bit, Adagrad", is_one_of<adam, adamw, adam8bit, adagrad>, of_squares),
+      only("Adam, AdamW, Adam8bit, Lion, Muon", is_one_of<adam, adamw, adam8bit, lion, muon>,
+           of_averages),
+      only("Adam, AdamW, Adam8bit, Adagrad, Muon", is_one_of<adam, adamw, adam8bit, adagrad, muon>,
+           of_squares),
       only("Adam, AdamW", is_one_of<adam, adamw>, of_adam),
       only("Adagrad", is_one_of<adagrad>,
            {works("lr_decay", in_optimizer(&OptimizerConfig::lr_decay), at_least(0),
                   "the rate of step t is lr / (1 + (t - 1) lr_decay)")}),
-      only("SGD", is_one_of<sgd>, of_sgd),
+      only("SGD, Muon", is_one_of<sgd, muon>, of_momentum),
+      only("SGD", is_one_of<sgd>,
+           {works("dampening", in_optimizer(&OptimizerConfig::dampening), between(0, 1),
+                  "share of the gradient that the momentum leaves out; below 1")}),
+      only("Muon", is_one_of<muon>, muon_rows()),
+      newton_schulz_method(),
+      refused("per_head_muon", "Muon takes a matrix of all heads as one"),
       no_effect("torch_adam", KeyType::boolean, "there is one implementation"),
       no_effect("fused", KeyType::boolean, "the update is one pass"),
       no_effect("foreach", KeyType::boolean, "the update is one pass"),

@@ -196,7 +196,8 @@ Rows relative_rows() {
       refused("zeropp_loco_param", zeropp),
       refused("mics_shard_size", mics),
       refused("mics_hierarchical_params_gather", mics),
-      no_effect("save_muon_momentum_buffer_in_memory", KeyType::boolean, "Muon is not implemented"),
+      no_effect("save_muon_momentum_buffer_in_memory", KeyType::boolean,
+                "Muon's momentum is where the optimizer's states are"),
   };
 }
 

@@ -83,6 +83,26 @@ Rows order_rows() {
   };
 }
 
+Rows muon_block() {
+  using optim::MuonOptions;
+  using optim::OptimizerConfig;
+  const auto is_muon = [](const Config& config) {
+    return config.engine.optimizer.kind == optim::OptimizerKind::muon;
+  };
+  return block(
+      "muon", "optimizer.type \"Muon\"",
+      {only("", is_muon,
+            {works("products",
+                   one_of({DType::bf16, DType::f32}, &Config::engine, &EngineConfig::optimizer,
+                          &OptimizerConfig::muon, &MuonOptions::products),
+                   "dtype of the products of its iteration, and of what travels for it"),
+             works("exclude",
+                   at(&Config::engine, &EngineConfig::optimizer, &OptimizerConfig::muon,
+                      &MuonOptions::exclude),
+                   "patterns of names (*: any run of characters, ?: one) of matrices that AdamW "
+                   "updates instead")})});
+}
+
 Rows placement_rows() {
   using zero::GradientOffload;
   using zero::OffloadStep;
@@ -102,8 +122,9 @@ Rows placement_rows() {
       works("moments",
             one_of({optim::Moments::f32, optim::Moments::bf16}, &Config::engine,
                    &EngineConfig::optimizer, &optim::OptimizerConfig::moments),
-            "in which Adam keeps its moments; bf16: half of their memory, by stochastic rounding "
-            "(docs/training.md)"),
+            "in which Adam keeps its moments, Muon its momentum; bf16: half of their memory, by "
+            "stochastic rounding (docs/training.md)"),
+      muon_block(),
       works("offload_step",
             one_of({OffloadStep::automatic, OffloadStep::host, OffloadStep::device},
                    &Config::engine, &EngineConfig::offload_step),

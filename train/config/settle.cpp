@@ -93,13 +93,25 @@ void settle_dtype(const Reading& reading) {
   reading.config.engine.precision.dtype = fixed ? *fixed : flag.value_or(DType::f32);
 }
 
-// "Adam" is AdamW unless adam_w_mode is false.
+// "Adam" is AdamW unless adam_w_mode is false. Muon's two parts share what is said once.
 void settle_optimizer(const Reading& reading) {
   optim::OptimizerConfig& optimizer = reading.config.engine.optimizer;
   const files::json::Value* decoupled = reading.find("optimizer.params.adam_w_mode");
   if (optimizer.kind == optim::OptimizerKind::adam &&
       (decoupled == nullptr || decoupled->as_bool())) {
     optimizer.kind = optim::OptimizerKind::adamw;
+  }
+  if (optimizer.kind != optim::OptimizerKind::muon) return;
+  optim::HyperParameters& matrices = optimizer.matrix_hyper;
+  matrices.weight_decay = optimizer.hyper.weight_decay;
+  if (reading.flags.lr || reading.find("optimizer.params.lr") != nullptr) {
+    matrices.lr = optimizer.hyper.lr;
+  }
+  if (const files::json::Value* lr = reading.find("optimizer.params.muon_lr")) {
+    matrices.lr = lr->as_double();
+  }
+  if (const files::json::Value* lr = reading.find("optimizer.params.adam_lr")) {
+    optimizer.hyper.lr = lr->as_double();
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/transfer.h"
+#include "kernels/fill.h"
 
 namespace zinc::zero {
 
@@ -72,6 +73,7 @@ void MatrixPhase::choose_owners(Window& window) {
     here[owner] += flops(*matrix);
     load_[owner] += flops(*matrix);
   }
+  window.busiest = by_size.front()->owner;
   for (Matrix& matrix : window.matrices) {
     int64_t& of_owner = numel[static_cast<size_t>(matrix.owner)];
     matrix.place = of_owner;
@@ -168,6 +170,10 @@ void MatrixPhase::transform(int group, const UpdateRules& rules) {
   copy_host_slots(/*to_device=*/false);
 }
 
+bool MatrixPhase::is_own(const Matrix& matrix) const {
+  return matrix.owner == (context_.device().meta ? open_->busiest : communicator_.rank());
+}
+
 void MatrixPhase::transform_own(const View& values, const Matrix& matrix,
                                 const UpdateRules& rules) const {
   const auto ranges = rules.ranges(matrix.group->index(), matrix.placement->range());
@@ -177,7 +183,7 @@ void MatrixPhase::transform_own(const View& values, const Matrix& matrix,
 
 void MatrixPhase::share_steps(const UpdateRules& rules) {
   for (const Matrix& matrix : open_->matrices) {
-    if (matrix.owner != communicator_.rank()) continue;
+    if (!is_own(matrix)) continue;
     transform_own(in_slots(matrix.placement->range(), matrix.group->index()), matrix, rules);
   }
   if (communicator_.size() == 1) return;
@@ -188,11 +194,36 @@ void MatrixPhase::share_steps(const UpdateRules& rules) {
   }
 }
 
+MatrixPhase::Rooms MatrixPhase::take_rooms() const {
+  const auto take = [this](int64_t numel) {
+    return context_.allocate(numel * size_of(open_->dtype), Label::workspace);
+  };
+  Block sent = take(open_->traffic_numel);
+  Block arrived = take(open_->owned_numel);
+  return {
+      .sent = std::move(sent), .arrived = std::move(arrived), .whole = take(open_->owned_numel)};
+}
+
+void MatrixPhase::rehearse(int group, const UpdateRules& rules) {
+  open(group);
+  if (open_->groups.back() != group) return;
+  Rooms rooms;
+  if (options_.parts > 1) rooms = take_rooms();
+  for (const Matrix& matrix : open_->matrices) {
+    if (!is_own(matrix)) continue;
+    const View values =
+        options_.parts > 1
+            ? device_view(rooms.whole, matrix.place, matrix.placement->parameter->numel())
+            : in_slots(matrix.placement->range(), matrix.group->index());
+    kernels::fill({.y = values}, context_.compute());
+    transform_own(values, matrix, rules);
+  }
+}
+
 void MatrixPhase::exchange(const UpdateRules& rules) {
   const StreamRef stream = context_.compute();
   const int me = communicator_.rank();
   const auto size = static_cast<size_t>(communicator_.size());
-  const int64_t bytes = size_of(open_->dtype);
   comm::AllToAllCounts out{.sent = std::vector<int64_t>(size),
                            .received = std::vector<int64_t>(size),
                            .largest = open_->largest_numel};
@@ -203,10 +234,7 @@ void MatrixPhase::exchange(const UpdateRules& rules) {
       out.received[static_cast<size_t>(rank)] += piece(matrix, rank).size();
     }
   }
-  // All ranks take the same memory.
-  const Block sent = context_.allocate(open_->traffic_numel * bytes, Label::workspace);
-  const Block arrived = context_.allocate(open_->owned_numel * bytes, Label::workspace);
-  const Block whole = context_.allocate(open_->owned_numel * bytes, Label::workspace);
+  const auto [sent, arrived, whole] = take_rooms();
 
   // Calls `copy` for each piece of this rank's slots with its place in `sent`: by owner, and for
   // one owner by matrix.
@@ -248,7 +276,7 @@ void MatrixPhase::exchange(const UpdateRules& rules) {
                            stream);
   pieces_of_own(unpack);
   for (const Matrix& matrix : open_->matrices) {
-    if (matrix.owner != me) continue;
+    if (!is_own(matrix)) continue;
     transform_own(device_view(whole, matrix.place, matrix.placement->parameter->numel()), matrix,
                   rules);
   }

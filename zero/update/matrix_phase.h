@@ -14,7 +14,9 @@
 // their steps.
 //
 // The owners of a window's matrices: the matrix with the most operations first, each to the rank
-// that has the fewest so far. So they follow from shapes alone, and no bit depends on them.
+// that has the fewest so far. So they follow from shapes alone, and no bit depends on them. All
+// ranks take the same memory but for what the rule itself takes; a meta device, and so a plan, does
+// the work of the rank that owns the largest matrix.
 #pragma once
 
 #include <cstddef>
@@ -56,6 +58,9 @@ class MatrixPhase {
   // Turns the directions of the window that ends with this group into steps. The compute stream has
   // waited for the directions, and has the work. Collective.
   void transform(int group, const UpdateRules& rules);
+  // In place of transform(), for a step that changes nothing: takes and frees the same memory, so
+  // that such a step has the peak of the plan. Computes on zeros, and brings nothing together.
+  void rehearse(int group, const UpdateRules& rules);
   void close();
   // The groups of the open window; none: no window is open.
   const std::vector<int>& groups_in_window() const;
@@ -81,6 +86,7 @@ class MatrixPhase {
     int64_t host_numel = 0;     // of those in host memory
     int64_t owned_numel = 0;    // of the matrices of the rank that has most
     int64_t traffic_numel = 0;  // of the pieces of the rank that sends most
+    int busiest = 0;            // the owner of the matrix with the most operations
     int64_t largest_numel = 0;  // of the pieces that one rank sends to one owner, at most
     DType dtype = DType::f32;
   };
@@ -96,8 +102,15 @@ class MatrixPhase {
   View device_view(const Block& block, int64_t place, int64_t numel) const;
   void exchange(const UpdateRules& rules);
   void share_steps(const UpdateRules& rules);
+  // True for a matrix that this rank turns into steps.
+  bool is_own(const Matrix& matrix) const;
   void transform_own(const View& values, const Matrix& matrix, const UpdateRules& rules) const;
   void copy_host_slots(bool to_device);
+  // Memory for an exchange. All ranks take the same.
+  struct Rooms {
+    Block sent, arrived, whole;
+  };
+  Rooms take_rooms() const;
 
   const optim::MatrixRule& rule_;
   const ShardGroups& groups_;

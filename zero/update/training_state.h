@@ -19,6 +19,7 @@ namespace zinc::zero {
 struct TrainingState {
   int64_t steps = 0;              // optimizer steps, skipped steps included
   int64_t applied = 0;            // updates
+  int64_t reset_at = 0;           // updates that came before the optimizer's states began anew
   int64_t consecutive_skips = 0;  // skipped steps in a row, up to now
   optim::LossScalerState loss_scale;
   bool is_loss_scale_dynamic = false;  // false: the configuration gives the loss scale
@@ -34,6 +35,7 @@ inline constexpr std::string_view kWeightsKind = "weights";
 
 // The parts of a source that an engine takes over.
 struct ImportOptions {
+  // False: they stay as they are, and with `counters` the optimizer counts its updates anew.
   bool optimizer_states = true;
   bool counters = true;  // steps, loss scale, schedule
   // False: values that the source lacks, or has in another shape, stay as they are.

@@ -173,6 +173,7 @@ void WeightUpdate::begin(const StepArguments& args, Kind kind) {
     // During backward passes still use the old weights.
     if (kind != Kind::during_backward) gathered_.expect_updates(kind == Kind::skipped);
     is_under_way_ = kind == Kind::in_step || kind == Kind::during_backward;
+    is_skipped_ = kind == Kind::skipped;
     if (is_under_way_) begin_tiles(kind == Kind::during_backward);
   });
 }
@@ -194,6 +195,7 @@ void WeightUpdate::direct(int group) {
 
 void WeightUpdate::transform(int group) {
   guarded([&] {
+    if (is_skipped_) return matrices_->rehearse(group, args_->rules);
     if (!is_under_way_) return;
     for (const int directed : matrices_->groups_in_window()) {
       for (const auto& driver : direct_.drivers) driver->finish(directed);
@@ -261,6 +263,7 @@ void WeightUpdate::advance() {
 }
 
 void WeightUpdate::end_step() {
+  if (matrices_ != nullptr && is_skipped_) matrices_->close();
   if (next_join_ < options_.order.size()) return gradients_.discard_on_device();
   finish_own();
   gradients_.discard();

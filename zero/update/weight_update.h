@@ -147,6 +147,7 @@ class WeightUpdate {
   // State of the update under way.
   std::optional<StepArguments> args_;
   bool is_under_way_ = false;  // its tiles are under way; false with Kind::issued and skipped
+  bool is_skipped_ = false;    // Kind::skipped
   size_t next_publish_;        // index in `order`: those before were published
   size_t next_join_;           // index in `order`: those before were joined
   std::vector<std::vector<Event>> published_;  // by index in `order`; empty once joined

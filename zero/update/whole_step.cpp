@@ -155,6 +155,7 @@ StepResult WholeStep::end() {
 TrainingState WholeStep::state() const {
   return {.steps = steps_,
           .applied = applied_,
+          .reset_at = reset_at_,
           .consecutive_skips = consecutive_skips_,
           .loss_scale = scaler_.state(),
           .is_loss_scale_dynamic = scaler_.dynamic(),
@@ -163,14 +164,16 @@ TrainingState WholeStep::state() const {
           .kinds = {}};
 }
 
-void WholeStep::restore(const TrainingState& state) {
-  require(state.steps >= state.applied && state.applied >= 0 && state.consecutive_skips >= 0,
+void WholeStep::restore(const TrainingState& state, bool reset) {
+  require(state.steps >= state.applied && state.applied >= state.reset_at && state.reset_at >= 0 &&
+              state.consecutive_skips >= 0,
           "engine.import_state: ", state.applied, " of ", state.steps,
           " steps were applied, which cannot be");
   if (state.is_loss_scale_dynamic && scaler_.dynamic()) scaler_.set_state(state.loss_scale);
   learning_rates_.set_state(state.schedule);
   steps_ = state.steps;
   applied_ = state.applied;
+  reset_at_ = reset ? state.applied : state.reset_at;
   consecutive_skips_ = state.consecutive_skips;
   if (verdict_ != nullptr) verdict_->restore(scaler_);
 }
@@ -234,7 +237,7 @@ void WholeStep::queue_norm() {
 void WholeStep::queue_verdict() {
   Stores& stores = parts_.stores;
   parts_.rules.follow(learning_rates_);
-  if (parts_.recorded != nullptr) parts_.rules.bring_scalars(parts_.optimizer, applied_ + 1);
+  if (parts_.recorded != nullptr) parts_.rules.bring_scalars(parts_.optimizer, next_update());
   StepArguments args = arguments();
   args.factor = verdict_->factor();
   args.skip = verdict_->skip();
@@ -287,7 +290,7 @@ StepArguments WholeStep::arguments() const {
   return {.optimizer = parts_.optimizer,
           .rules = parts_.rules,
           .factor = factor_.defined() ? factor_.view() : View(),
-          .step = applied_ + 1};
+          .step = next_update()};
 }
 
 void WholeStep::set_update(double factor) {

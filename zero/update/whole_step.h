@@ -96,7 +96,8 @@ class WholeStep {
   int64_t applied() const { return applied_; }  // updates
   // Call state() and restore() between steps.
   TrainingState state() const;
-  void restore(const TrainingState& state);
+  // `reset`: the optimizer's states begin anew.
+  void restore(const TrainingState& state, bool reset);
   optim::Schedule& learning_rates() { return learning_rates_; }
   const optim::Schedule& learning_rates() const { return learning_rates_; }
 
@@ -122,6 +123,8 @@ class WholeStep {
   void skip(const NormResult& norm, StepResult& result);
   void set_update(double factor);
   void count_applied(StepResult& result);
+  // The number of the update that comes, for the optimizer.
+  int64_t next_update() const { return applied_ - reset_at_ + 1; }
   StepArguments arguments() const;
   double divisor_of(double count) const;
   double factor_of(double summed_norm, double divisor) const;
@@ -136,6 +139,7 @@ class WholeStep {
   bool sums_ended_ = false;
   int64_t steps_ = 0;
   int64_t applied_ = 0;
+  int64_t reset_at_ = 0;  // TrainingState::reset_at
   int64_t consecutive_skips_ = 0;
   std::vector<BatchLoss> coming_;  // see expect()
   bool updating_ = false;

@@ -371,7 +371,7 @@ void EngineValues::load_from(const StateSource& source, const std::vector<std::s
         });
   }
   weights().load(planes, options.strict ? HasValues() : has);
-  if (options.counters) parts_.step->restore(source.state());
+  if (options.counters) parts_.step->restore(source.state(), !options.optimizer_states);
 }
 
 void EngineValues::release_to_model() {

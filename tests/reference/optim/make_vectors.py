@@ -6,11 +6,15 @@
 Needs torch, safetensors and deepspeed 0.19; the results are kept in the repository.
 - optimizers.safetensors, all f64: weights [N], gradients [STEPS, N], and for every case below
   <case>.weights [STEPS, N] after each update of torch.optim (Lion: below), and <case>.state.<name> [N] at the end.
+  For each of MUON_SHAPES muon.<rows>x<columns>.start [rows, columns] and .gradients [7, rows, columns]; update t, from 0, has
+  gradient t % 7 times 1 + t % 5. <case>.<rows>x<columns>.weights [3, rows, columns] after the updates MUON_UPDATES of
+  torch.optim.Muon whose iteration is in f64; .bf16 as torch has it, in bf16.
 - schedules.json: for every case a scheduler block as DeepSpeed's configuration has it, the optimizer's
   lr, and the lr (OneCycle: beta1 and beta2 too) with which update 0, 1, 2, ... runs. DeepSpeed's kinds
   come from its own classes, stepped once after each update as its engine does; StepLR is torch's; linear,
   cosine and constant are zinc's own and are written out here.
 """
+import inspect
 import json
 import math
 import pathlib
@@ -85,7 +89,47 @@ def optimizers():
         for key, value in optimizer.state[weights].items():
             if key != "step" and value is not None:
                 tensors[f"{name}.state.{key}"] = value.clone()
-    save_file(tensors, HERE / "optimizers.safetensors")
+    save_file(tensors | muon(), HERE / "optimizers.safetensors")
+
+
+MUON_SHAPES = [(6, 10), (10, 6)]
+MUON_UPDATES = [1, 100, 200]
+MUON = {"lr": 0.02, "weight_decay": 0.1, "momentum": 0.95}
+MUONS = {
+    "muon": {**MUON, "adjust_lr_fn": "original"},
+    "muon_match_rms": {**MUON, "adjust_lr_fn": "match_rms_adamw"},
+    "muon_plain": {**MUON, "nesterov": False},
+}
+
+
+def muon():
+    module = torch.optim._muon
+    in_bf16 = module._zeropower_via_newtonschulz
+    names = dict(vars(module))
+    exec(inspect.getsource(in_bf16).replace("torch.bfloat16", "torch.float64"), names)
+    iterations = {"weights": names[in_bf16.__name__], "bf16": in_bf16}
+    generator = torch.Generator().manual_seed(5)
+    tensors = {}
+    for rows, columns in MUON_SHAPES:
+        shape = f"{rows}x{columns}"
+        start = torch.randn(rows, columns, generator=generator).double()
+        # Eight bits, so that their products with small numbers are exact in f32.
+        gradients = torch.randn(7, rows, columns, generator=generator).bfloat16().double()
+        tensors |= {f"muon.{shape}.start": start, f"muon.{shape}.gradients": gradients}
+        for name, settings in MUONS.items():
+            for kind, iteration in iterations.items():
+                module._zeropower_via_newtonschulz = iteration
+                weights = torch.nn.Parameter(start.clone())
+                optimizer = torch.optim.Muon([weights], **settings)
+                after = []
+                for t in range(MUON_UPDATES[-1]):
+                    weights.grad = gradients[t % 7] * (1 + t % 5)
+                    optimizer.step()
+                    if t + 1 in MUON_UPDATES:
+                        after.append(weights.detach().clone())
+                tensors[f"{name}.{shape}.{kind}"] = torch.stack(after)
+    module._zeropower_via_newtonschulz = in_bf16
+    return tensors
 
 
 DEEPSPEED = {c.__name__: c for c in (LRRangeTest, OneCycle, WarmupCosineLR, WarmupDecayLR, WarmupLR)}
