@@ -36,6 +36,8 @@ ZINC_HOST_DEVICE inline bool divides(float scale) { return scale < 0.0f || scale
 // have them in common are at most 2^-7 of themselves apart, so at most one midpoint lies among
 // them. A table says how many midpoints lie below the smallest of them; one comparison with the
 // next midpoint finds the code. Magnitudes below 2^-23 are below all midpoints but that at 0.
+// For vectors the two are one word: the lower 16 bits of the midpoint, which are compared as whole
+// numbers, above 8 bits of the code. Without a midpoint they are 0xffff, which no number is above.
 inline constexpr uint32_t kLowestUpperHalf = (127u - 23u) << 7;
 inline constexpr size_t kNumUpperHalves = 23 * 128 + 1;  // to that of 1
 // The number of values from 0 up.
@@ -47,6 +49,7 @@ constexpr int num_magnitudes(BlockFormat format) {
 struct MagnitudeCodes {
   std::array<float, 256> midpoints{};
   std::array<int32_t, kNumUpperHalves> first{};
+  std::array<int32_t, kNumUpperHalves> words{};
 };
 constexpr MagnitudeCodes make_magnitude_codes(BlockFormat format) {
   MagnitudeCodes codes;
@@ -60,6 +63,14 @@ constexpr MagnitudeCodes make_magnitude_codes(BlockFormat format) {
     const auto upper = static_cast<uint32_t>(i) + kLowestUpperHalf;
     while (std::bit_cast<float>(upper << 16) > codes.midpoints[code]) ++code;
     codes.first[i] = static_cast<int32_t>(code);
+  }
+  for (size_t i = 0; i < kNumUpperHalves; ++i) {
+    // All magnitudes from 2^-23 on are above a midpoint at 0.
+    auto first = static_cast<uint32_t>(codes.first[i]);
+    if (codes.midpoints[first] == 0.0f) ++first;
+    const auto next = std::bit_cast<uint32_t>(codes.midpoints[first]);
+    const bool is_here = next >> 16 == static_cast<uint32_t>(i) + kLowestUpperHalf;
+    codes.words[i] = static_cast<int32_t>((is_here ? next & 0xffffu : 0xffffu) << 8 | first);
   }
   return codes;
 }

@@ -73,12 +73,15 @@ HWY_INLINE hn::Vec<Whole> code_lanes(LaneVec quotient, const MagnitudeCodes& cod
   const Lanes lanes;
   const Whole whole;
   const auto magnitude = hn::Abs(quotient);
-  const auto upper = hn::Sub(hn::ShiftRight<16>(hn::BitCast(whole, magnitude)),
-                             hn::Set(whole, static_cast<int32_t>(kLowestUpperHalf)));
-  const auto first = hn::GatherIndex(whole, codes.first.data(), hn::Max(upper, hn::Zero(whole)));
-  const auto midpoint = hn::GatherIndex(lanes, codes.midpoints.data(), first);
-  const auto is_above = hn::RebindMask(whole, hn::Gt(magnitude, midpoint));
-  const auto code = hn::Add(first, hn::IfThenElseZero(is_above, hn::Set(whole, 1)));
+  const auto bits = hn::BitCast(whole, hn::Max(magnitude, constant(0x1p-23f)));
+  const auto upper =
+      hn::Sub(hn::ShiftRight<16>(bits), hn::Set(whole, static_cast<int32_t>(kLowestUpperHalf)));
+  const auto word = hn::GatherIndex(whole, codes.words.data(), upper);
+  const auto is_above = hn::Gt(hn::And(bits, hn::Set(whole, 0xffff)), hn::ShiftRight<8>(word));
+  const auto first = hn::And(word, hn::Set(whole, 0xff));
+  const auto some = hn::Add(first, hn::IfThenElseZero(is_above, hn::Set(whole, 1)));
+  const auto is_zero = hn::RebindMask(whole, hn::Eq(magnitude, hn::Zero(lanes)));
+  const auto code = hn::IfThenZeroElse(is_zero, some);
   const auto is_negative = hn::RebindMask(whole, hn::Lt(quotient, hn::Zero(lanes)));
   if (!is_signed) return hn::IfThenZeroElse(is_negative, code);
   const auto negative = hn::And(hn::Neg(hn::Min(code, hn::Set(whole, 127))), hn::Set(whole, 0xff));
