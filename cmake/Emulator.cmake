@@ -6,7 +6,7 @@ set(ZINC_EMULATED_SUITES
     "Fill.*" "Copy.*" "Concat.*" "Permute.*" "GatherRows.*" "Scatter*" "Embedding*" "Rotary*" "Dropout*"
     "Fp8Round.*" "Unary*" "Binary*" "Compare.*" "Select.*" "Argmax.*" "Cumsum.*" "FlatIndex.*" "Sort.*" "Gelu*" "SwiGlu*" "Scale.*" "Accumulate.*" "Reduce*" "TreeSum.*" "ChunkTreeSum.*"
     "RmsNorm*" "LayerNorm*" "ResidualNorm.*" "*SoftmaxOf.*" "Softmax.*" "*CrossEntropyOf.*"
-    "CrossEntropy.*" "*HeadOf.*" "LinearCrossEntropy.*" "ElementUpdate.*" "FiniteNorm.*" "*GemmO*"
+    "CrossEntropy.*" "*HeadOf.*" "LinearCrossEntropy.*" "ElementUpdate.*" "BlockUpdate.*" "FiniteNorm.*" "*GemmO*"
     "Gemm.*" "BatchedGemm.*" "IndexFault.*" "Attention*" "*AttentionOver.EveryType*" "*AttentionWgmma*" "*GemmW*" "Fp8Encode.*")
 # Of those: large products, whose schedules a test of its own covers; heads of many classes.
 set(ZINC_EMULATED_EXCEPT "Gemm.Bits_DoNotDependOnThreads" "LinearCrossEntropy.SeveralChunks*"

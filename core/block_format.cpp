@@ -2,7 +2,19 @@
 
 namespace zinc {
 
-std::string_view name_of(BlockFormat format) { return format == BlockFormat::nf4 ? "nf4" : "int8"; }
+std::string_view name_of(BlockFormat format) {
+  switch (format) {
+    case BlockFormat::nf4:
+      return "nf4";
+    case BlockFormat::int8:
+      return "int8";
+    case BlockFormat::signed8:
+      return "signed8";
+    case BlockFormat::unsigned8:
+      return "unsigned8";
+  }
+  return "?";
+}
 
 std::optional<BlockFormat> block_format_named(std::string_view name) {
   for (const BlockFormat format : {BlockFormat::nf4, BlockFormat::int8}) {

@@ -1,5 +1,5 @@
-// kernels/decode.h: weights in 4 or 8 bits to floats: core/block_format.h.
-// y[i] = code[x[i]] * absmax of its block
+// kernels/decode.h: weights in 4 or 8 bits and states in 8 to floats: core/block_format.h.
+// y[i] = code[x[i]] * absmax, or scale, of its block
 #pragma once
 
 #include "core/block_format.h"
@@ -18,7 +18,7 @@ struct Decode {
 // Asynchronous on `stream`. The product is made in f32 and rounded once to y. Deterministic, the
 // same bits on every device.
 void decode(const Decode& args, StreamRef stream);
-// Decodes in host memory, at once.
+// Decodes in host memory, at once, on any thread.
 void decode_on_host(const Decode& args);
 Cost cost(const Decode& args);
 

@@ -10,12 +10,29 @@ namespace zinc::kernels {
 
 namespace cpu {
 void element_update(const ElementUpdate& args);
+void block_update(const ElementUpdate& args);
 }  // namespace cpu
 namespace cuda {
 void element_update(const ElementUpdate& args, StreamRef stream);
+void block_update(const ElementUpdate& args, StreamRef stream);
 }  // namespace cuda
-
 namespace {
+
+bool has_blocks(const ElementUpdate& args) {
+  return args.states[0] && args.states[0].dtype() == DType::u8;
+}
+
+void require_blocks(const char* op, const ElementUpdate& args) {
+  const int64_t n = args.weights.numel();
+  require(!state_formats(args.rule).empty() && args.weights.dtype() == DType::f32, op,
+          ": states in 8 bits are for adamw with f32 weights, not for ", op, " with ",
+          args.weights.dtype());
+  require(n % kFormatChunk == 0, op, ": states in 8 bits are in chunks of ", kFormatChunk, ", and ",
+          n, " elements are not");
+  for (size_t i = 0; i < state_formats(args.rule).size(); ++i) {
+    require_workspace(op, args.states[i], encoded_bytes(state_formats(args.rule)[i], n));
+  }
+}
 
 void require_result(const char* op, const ElementUpdate& args) {
   if (!makes_direction(args.rule)) {
@@ -30,6 +47,12 @@ void require_result(const char* op, const ElementUpdate& args) {
 
 }  // namespace
 
+std::span<const BlockFormat> state_formats(UpdateRule rule) {
+  static constexpr std::array kMoments{BlockFormat::signed8, BlockFormat::unsigned8};
+  if (rule == UpdateRule::adamw) return kMoments;
+  return {};
+}
+
 void element_update(const ElementUpdate& args, StreamRef stream) {
   const char* const op = name_of(args.rule).data();  // a literal
   require_result(op, args);
@@ -40,10 +63,16 @@ void element_update(const ElementUpdate& args, StreamRef stream) {
   require(!is_narrow || num <= 2, op, ": ", num,
           " states cannot be bf16: an element's random word "
           "rounds two");
+  if (has_blocks(args)) require_blocks(op, args);
+  const Shape in_blocks{encoded_bytes(BlockFormat::signed8, args.gradient.numel())};
   for (size_t i = 0; i < num; ++i) {
     const View& state = args.states[i];
-    require_dense_operand(op, "state", state, is_narrow ? DType::bf16 : dtype,
-                          args.gradient.shape());
+    if (has_blocks(args)) {
+      require_dense_operand(op, "state", state, DType::u8, in_blocks);
+    } else {
+      require_dense_operand(op, "state", state, is_narrow ? DType::bf16 : dtype,
+                            args.gradient.shape());
+    }
     require_apart(op, "state", state, "weights", args.weights);
     require_apart(op, "state", state, "direction", args.direction);
     require_apart(op, "state", state, "gradient", args.gradient);
@@ -67,6 +96,11 @@ void element_update(const ElementUpdate& args, StreamRef stream) {
     require_same_device(op, {args.gradient, args.values});
   }
   if (args.gradient.numel() == 0) return;
+  if (has_blocks(args)) {
+    return run_on_device(
+        op, args, args.gradient.device(), stream, [args] { cpu::block_update(args); },
+        [&] { cuda::block_update(args, stream); });
+  }
   run_on_device(
       op, args, args.gradient.device(), stream, [args] { cpu::element_update(args); },
       [&] { cuda::element_update(args, stream); });

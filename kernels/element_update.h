@@ -6,12 +6,20 @@
 // rounding (round_by_chance() in kernels/stochastic_rounding.h), with the low half of the element's
 // random word for the first state and the high half for the second. The weight is computed from the
 // states before they are rounded.
+//
+// Note [Bits of states in blocks]
+// States in 8 bits have the formats of state_formats(): Note [States in 8 bits] in
+// core/block_format.h. They are decoded (the value of the code times the scale, rounded once), used
+// as f32 states are, and encoded again, each block of 256 elements from its new values. The weight
+// is computed from the states before they are encoded. So the bits of a block depend on its
+// elements alone.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <span>
 
+#include "core/block_format.h"
 #include "core/philox.h"
 #include "core/stream.h"
 #include "core/view.h"
@@ -26,7 +34,8 @@ struct ElementUpdate {
   View weights{};      // [n] f64 | f32 master weights, in place
   ConstView gradient;  // [n] f32 | bf16 | f16 (f64 with f64)
   // num_states(rule) of [n], in place: f64 with a gradient of f64, else f32; or bf16 all, for rules
-  // with at most two
+  // with at most two; or all [encoded_bytes(n)] u8, aligned to 8, for rules with state_formats(), n
+  // a multiple of kFormatChunk
   std::array<View, kMaxUpdateStates> states{};
   View model_weights{};  // [n] bf16 | f16 | f32, overwrites; may be absent
   // [n] f32 | bf16 | f16 (f64 with f64), overwrites: the result of a rule with makes_direction(),
@@ -45,7 +54,12 @@ struct ElementUpdate {
   ElementPlaces places{};
 };
 
-// All views contiguous. Asynchronous on `stream`. Element i depends on element i alone.
+// The formats of the states where they are kept in 8 bits; empty: the rule has none. For f32
+// weights.
+std::span<const BlockFormat> state_formats(UpdateRule rule);
+
+// All views contiguous. Asynchronous on `stream`. Element i depends on element i alone, or on its
+// block.
 void element_update(const ElementUpdate& args, StreamRef stream);
 
 // The scalars of a step for f32 weights, then the bits of random.counter_high, low half first;

@@ -1,5 +1,6 @@
-// kernels/encode.h: encodes floats as weights in 4 or 8 bits (core/block_format.h). It runs on the
-// host alone, since a weight is encoded once.
+// kernels/encode.h: encodes floats as weights in 4 or 8 bits, or as states in 8 bits
+// (core/block_format.h). It runs on the host alone: a weight is encoded once, and so are the states
+// of a checkpoint. Updates encode the states that they change: element_update.h.
 #pragma once
 
 #include <span>
@@ -31,7 +32,7 @@ struct Encode {
   const NestedAbsmax* nested = nullptr;  // of the whole weight; nf4 only
   View y;  // [encoded_bytes(n)] u8, host memory aligned to 8, overwrites
 };
-// Deterministic. x has no NaN and no infinities.
+// Deterministic. Weights have no NaN and no infinities.
 void encode(const Encode& args);
 Cost cost(const Encode& args);
 

@@ -34,6 +34,8 @@ kernels::ElementUpdate element_update_of(const Update& args, uint64_t seed) {
 
 ElementRule::ElementRule(const ElementRuleOptions& options) : options_(options) {
   require(name() != "?", "ElementRule: ", name_of(options.rule), " is no optimizer of its own");
+  require(!has_blocks() || (options.decoupled && !kernels::state_formats(options.rule).empty()),
+          name(), ": only the states of AdamW are kept in 8 bits");
   require(options.states == DType::f32 || num_states() <= 2, name(), ": ", num_states(),
           " states cannot be kept in ", options.states, ", two at most");
   const bool has_momentum = options.rule == UpdateRule::momentum;
@@ -71,6 +73,11 @@ std::string_view ElementRule::state_name(int i) const {
   if (options_.rule == UpdateRule::momentum) return "momentum_buffer";
   constexpr std::array<std::string_view, 3> kMoments{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
   return kMoments[static_cast<size_t>(i)];
+}
+
+std::optional<BlockFormat> ElementRule::state_blocks(int i) const {
+  if (!has_blocks()) return std::nullopt;
+  return kernels::state_formats(options_.rule)[static_cast<size_t>(i)];
 }
 
 kernels::ElementUpdate ElementRule::rule(const Update& args, const HyperParameters& hyper) const {

@@ -1,5 +1,6 @@
 // optim/element_rule.h: the element-wise update rules as Optimizers: Adam, AdamW, Lion, Adagrad,
-// SGD. Formulas: Note [Bits of an update] in kernels/update_table.h. Names of states are PyTorch's.
+// SGD, and AdamW with moments in 8 bits. Formulas: Note [Bits of an update] in
+// kernels/update_table.h. Names of states are PyTorch's.
 //
 //   rule      name            states
 //   adagrad   Adagrad         sum
@@ -11,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "kernels/element_update.h"
 #include "optim/optimizer.h"
@@ -24,10 +26,12 @@ struct ElementRuleOptions {
   double dampening = 0.0;       // momentum, in [0, 1)
   bool nesterov = false;        // momentum; needs dampening 0
   double lr_decay = 0.0;        // adagrad, at least 0
-  // f32 | bf16, beside f32 weights; bf16 for rules with at most two states. They are rounded
+  // f32 | bf16 | u8, beside f32 weights; bf16 for rules with at most two states. They are rounded
   // stochastically: Note [States in 16 bits] in kernels/element_update.h. The random word of an
   // element depends on the seed, the step, the parameter and the element's place in the whole of it
   // alone. So bits do not depend on how elements are spread over ranks, tiers and tiles.
+  // u8, for AdamW alone: in blocks of 8 bits, Note [Bits of states in blocks] there. The name stays
+  // AdamW, for checkpoints are the same.
   DType states = DType::f32;
   uint64_t seed = 0;  // for stochastic rounding
 };
@@ -44,13 +48,15 @@ class ElementRule final : public Optimizer {
   std::string_view name() const override;
   int num_states() const override { return kernels::num_states(options_.rule); }
   std::string_view state_name(int i) const override;
-  DType state_dtype() const override { return options_.states; }
+  DType state_dtype() const override { return has_blocks() ? DType::f32 : options_.states; }
+  std::optional<BlockFormat> state_blocks(int i) const override;
   int64_t num_scalars() const override { return kernels::num_update_values(options_.rule); }
   void scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const override;
   // SGD: throws InvalidArgument if hyper.momentum is not as the rule has it.
   void update(const Update& args, const HyperParameters& hyper, StreamRef stream) const override;
 
  private:
+  bool has_blocks() const { return options_.states == DType::u8; }
   kernels::ElementUpdate rule(const Update& args, const HyperParameters& hyper) const;
 
   const ElementRuleOptions options_;

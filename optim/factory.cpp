@@ -22,6 +22,8 @@ std::string_view name_of(OptimizerKind kind) {
       return "Adagrad";
     case OptimizerKind::muon:
       return "Muon";
+    case OptimizerKind::adam8bit:
+      return "Adam8bit";
   }
   return "?";
 }
@@ -73,6 +75,11 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_
       require(config.matrix_hyper.momentum < 1.0, "Muon: momentum must lie in [0, 1), got ",
               config.matrix_hyper.momentum);
       return std::make_unique<MuonWithAdamW>(config.muon, options);
+    case OptimizerKind::adam8bit:
+      require(config.moments == Moments::f32 && !config.amsgrad,
+              "Adam8bit: its two moments are in 8 bits; leave zinc.moments and amsgrad out");
+      options.states = DType::u8;
+      break;
   }
   return std::make_unique<ElementRule>(options);
 }

@@ -6,6 +6,14 @@
 
 namespace zinc::optim {
 
+States Optimizer::states() const {
+  States states{.count = num_states(),
+                .in_matrices = matrix_rule() != nullptr ? matrix_rule()->num_states() : 0,
+                .beside_f32 = state_dtype()};
+  for (int i = 0; i < states.count; ++i) states.blocks[static_cast<size_t>(i)] = state_blocks(i);
+  return states;
+}
+
 std::vector<std::string_view> Optimizer::state_names() const {
   std::vector<std::string_view> names;
   for (int i = 0; i < num_states(); ++i) names.push_back(state_name(i));

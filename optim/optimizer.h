@@ -9,11 +9,13 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/block_format.h"
 #include "core/stream.h"
 #include "core/view.h"
 #include "kernels/element_places.h"
@@ -29,15 +31,23 @@ struct States {
   int count = 0;                  // of an element that Optimizer::update() sees
   int in_matrices = 0;            // of an element of a matrix that the matrix rule takes
   DType beside_f32 = DType::f32;  // f32 | bf16: the dtype of states of f32 weights
-  // The dtype of the states of weights of dtype `weights`, f32 | f64.
+  // States of an element that update() sees which f32 weights have in blocks, in place of a dtype.
+  std::array<std::optional<BlockFormat>, kMaxOptimizerStates> blocks{};
+  // The dtype of the states of weights of dtype `weights`, f32 | f64; and the blocks of a state, by
+  // its place in Optimizer::state_names().
   DType dtype(DType weights) const { return weights == DType::f32 ? beside_f32 : weights; }
+  std::optional<BlockFormat> blocks_of(int state, DType weights) const {
+    const bool may = weights == DType::f32 && state < count;
+    return may ? blocks[static_cast<size_t>(state)] : std::nullopt;
+  }
 };
 
 struct Update {
   View weights;        // [n] f32 | f64 master weights, updated in place
   ConstView gradient;  // [n] f32 | bf16 | f16 (f64 with f64), unscaled sum
-  std::array<View, kMaxOptimizerStates> states;  // [n], as many and of the dtype that states() says
-  View direction{};                              // [n] for MatrixRule::direct() alone
+  // [n], as many and of the dtype that states() says; in blocks: [encoded_bytes(n)] u8
+  std::array<View, kMaxOptimizerStates> states;
+  View direction{};    // [n] for MatrixRule::direct() alone
   View model_weights;  // [n] any float dtype: a copy of the result; may be absent
   ConstView factor;  // [1] f32 on the device: multiplies the gradient (1 / loss scale, count, clip)
   ConstView skip;    // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
@@ -61,10 +71,14 @@ class Optimizer {
   virtual std::string_view state_name(int i) const = 0;  // checkpoint names: "exp_avg"
   // The dtype of the states of f32 weights: f32, or bf16 for a rule with stochastic rounding.
   virtual DType state_dtype() const { return DType::f32; }
-  States states() const {
-    return {num_states(), matrix_rule() != nullptr ? matrix_rule()->num_states() : 0,
-            state_dtype()};
+  // The blocks in which state i of f32 weights is kept, in place of that dtype; absent: none. The
+  // ranges that update() sees then have whole chunks (core/block_format.h) of one parameter or
+  // several, each from the beginning of a chunk on, and zeros behind its end.
+  virtual std::optional<BlockFormat> state_blocks(int i) const {
+    static_cast<void>(i);
+    return std::nullopt;
   }
+  States states() const;
   // The names of all states: the optimizer's, then those of its matrix rule.
   std::vector<std::string_view> state_names() const;
   // The rule of parameters that are seen whole; null: there are none.
@@ -80,7 +94,7 @@ class Optimizer {
     static_cast<void>(step);
     static_cast<void>(values);
   }
-  // Asynchronous on `stream`; deterministic; element i depends on element i alone.
+  // Asynchronous on `stream`; deterministic; element i depends on element i alone, or on its block.
   virtual void update(const Update& args, const HyperParameters& hyper, StreamRef stream) const = 0;
 };
 

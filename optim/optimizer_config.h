@@ -10,12 +10,13 @@
 namespace zinc::optim {
 
 enum class OptimizerKind : uint8_t {
-  sgd,      // DeepSpeed's "SGD": torch.optim.SGD
-  adam,     // L2 decay added to the gradient: "Adam" with adam_w_mode false
-  adamw,    // decoupled decay: "AdamW", and "Adam" unless adam_w_mode is false
-  lion,     // "Lion": decoupled decay
-  adagrad,  // "Adagrad": torch.optim.Adagrad
-  muon,     // "Muon": torch.optim.Muon for matrices, AdamW for all else
+  sgd,       // DeepSpeed's "SGD": torch.optim.SGD
+  adam,      // L2 decay added to the gradient: "Adam" with adam_w_mode false
+  adamw,     // decoupled decay: "AdamW", and "Adam" unless adam_w_mode is false
+  lion,      // "Lion": decoupled decay
+  adagrad,   // "Adagrad": torch.optim.Adagrad
+  muon,      // "Muon": torch.optim.Muon for matrices, AdamW for all else
+  adam8bit,  // "Adam8bit": AdamW with moments in blocks of 8 bits, after bitsandbytes
 };
 std::string_view name_of(OptimizerKind kind);  // "AdamW"
 

@@ -50,6 +50,9 @@ bool has_fp8(const Case& c) { return c.config.fp8; }
 bool is_bf16(const Case& c) { return c.config.precision.dtype == DType::bf16; }
 bool is_f64(const Case& c) { return c.config.precision.dtype == DType::f64; }
 bool has_bf16_moments(const Case& c) { return c.config.optimizer.moments == optim::Moments::bf16; }
+bool keeps_blocks(const Case& c) {
+  return c.config.optimizer.kind == optim::OptimizerKind::adam8bit;
+}
 bool is_sgd(const Case& c) { return c.config.optimizer.kind == optim::OptimizerKind::sgd; }
 bool keeps_largest_moment(const Case& c) { return c.config.optimizer.amsgrad; }
 
@@ -337,6 +340,35 @@ constexpr std::array kRules{
                .what = "zinc.moments \"bf16\" does not go with optimizer.params.amsgrad",
                .why = "an element's random word rounds two states, and AMSGrad has three",
                .cure = "leave one of them out"},
+
+    ConfigRule{.name = "bf16 moments of Adam8bit",
+               .keys = {"zinc.moments", "optimizer.type"},
+               .when = has_bf16_moments,
+               .not_with = keeps_blocks,
+               .what = "zinc.moments \"bf16\" does not go with optimizer.type \"Adam8bit\"",
+               .why = "its moments have 8 bits",
+               .cure = "leave it out"},
+    ConfigRule{.name = "Adam8bit and amsgrad",
+               .keys = {"optimizer.type", "optimizer.params.amsgrad"},
+               .when = keeps_blocks,
+               .not_with = keeps_largest_moment,
+               .what = "optimizer.type \"Adam8bit\" does not go with optimizer.params.amsgrad",
+               .why = "it has two moments, and AMSGrad has three",
+               .cure = "take \"AdamW\", or leave amsgrad out"},
+    ConfigRule{.name = "Adam8bit of f64",
+               .keys = {"optimizer.type"},
+               .when = keeps_blocks,
+               .not_with = is_f64,
+               .what = "optimizer.type \"Adam8bit\" does not go with a model of f64",
+               .why = "it is for master weights of f32",
+               .cure = "take \"AdamW\""},
+    ConfigRule{.name = "Adam8bit on every mesh",
+               .keys = {"optimizer.type", kDeterminism},
+               .when = keeps_blocks,
+               .not_with = spans_meshes,
+               .what = "optimizer.type \"Adam8bit\" does not go with \"determinism\": \"mesh\"",
+               .why = "256 elements share a scale, and a tensor rank has other neighbours",
+               .cure = "take \"AdamW\", or \"determinism\": \"world\""},
 
     // --- tiers
     ConfigRule{.name = "offload_optimizer on stage 0",

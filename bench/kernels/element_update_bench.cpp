@@ -2,6 +2,7 @@
 
 #include "bench/array_case.h"
 #include "bench/kernels/all.h"
+#include "kernels/decode.h"
 #include "kernels/element_update.h"
 
 namespace zinc::bench {
@@ -47,6 +48,47 @@ void add_rule(Registry& registry, kernels::UpdateRule rule, DType dtype) {
                 .flops = kernels::update_flops(rule, {.weight_decay = 0.1}) * n}});
 }
 
+// AdamW with moments in blocks of 8 bits. They start as bytes below 64, every four of which are a
+// scale that is a float below 1. In f64 there are no blocks: the oracle decodes the moments to
+// arrays of its own.
+void add_blocks(Registry& registry, DType dtype) {
+  constexpr auto kRule = kernels::UpdateRule::adamw;
+  const int64_t n = registry.flat() / kFormatChunk * kFormatChunk;
+  const int64_t bytes = encoded_bytes(BlockFormat::signed8, n);
+  const ArraySpec moment{.shape = {bytes}, .low = 0, .high = 64, .fixed = DType::u8};
+  const ArraySpec decoded{.shape = {n}, .fixed = DType::f32};
+  const int64_t kept = 4 * n + 2 * bytes;
+  add_case(registry,
+           {.op = "adamw in blocks",
+            .pass = "forward",
+            .shape = str("n=", n),
+            .dtype = dtype,
+            .ceiling = Ceiling::stream(1, 0, 3),
+            .arrays = {{.shape = {n}, .low = -1, .high = 1},
+                       {.shape = {n}, .low = -1, .high = 1, .compared = true, .fixed = DType::f32},
+                       moment,
+                       moment,
+                       decoded,
+                       decoded},
+            .launch =
+                [](const std::vector<View>& v, StreamRef stream) {
+                  kernels::ElementUpdate args{.rule = kRule,
+                                              .weights = v[1],
+                                              .gradient = v[0],
+                                              .states = {v[2], v[3]},
+                                              .constants = {.weight_decay = 0.1}};
+                  for (size_t i = 0; v[1].dtype() == DType::f64 && i < 2; ++i) {
+                    const BlockFormat format = kernels::state_formats(kRule)[i];
+                    kernels::decode({.x = v[2 + i], .format = format, .y = v[4 + i]}, stream);
+                    args.states[i] = v[4 + i];
+                  }
+                  kernels::element_update(args, stream);
+                },
+            .cost = {.bytes_read = n * size_of(dtype) + kept,
+                     .bytes_written = kept,
+                     .flops = kernels::update_flops(kRule, {.weight_decay = 0.1}) * n}});
+}
+
 }  // namespace
 
 void add_element_update_benches(Registry& registry) {
@@ -54,6 +96,7 @@ void add_element_update_benches(Registry& registry) {
 #define ZINC_ROW(name, ...) add_rule(registry, kernels::UpdateRule::name, dtype);
     ZINC_UPDATE_RULES(ZINC_ROW)
 #undef ZINC_ROW
+    add_blocks(registry, dtype);
   }
 }
 

@@ -35,10 +35,10 @@ void decode_nf4(const uint8_t* x, int64_t n, T* y) {
 }
 
 template <class T>
-void decode_int8(const uint8_t* x, int64_t n, T* y) {
+void decode_bytes(const std::array<float, 256>& values, const uint8_t* x, int64_t n, T* y) {
   for (int64_t i = 0; i < n; ++i) {
     const float absmax = number_at(x + kInt8AbsmaxAt + i / 256 * 4);
-    y[i] = static_cast<T>(kDynamicMap[x[i]] * absmax);
+    y[i] = static_cast<T>(values[x[i]] * absmax);
   }
 }
 
@@ -55,7 +55,7 @@ void decode(const Decode& args) {
         if (args.format == BlockFormat::nf4) {
           decode_nf4(x + chunk * bytes, there, y + at);
         } else {
-          decode_int8(x + chunk * bytes, there, y + at);
+          decode_bytes(byte_values(args.format), x + chunk * bytes, there, y + at);
         }
       }
     });

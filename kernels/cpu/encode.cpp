@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include "core/block_codes.h"
 #include "core/error.h"
 #include "core/parallel.h"
+#include "kernels/state_codes.h"
 
 namespace zinc::kernels {
 namespace {
@@ -81,6 +83,31 @@ void encode_int8(const float* values, std::byte* y) {
   }
 }
 
+uint8_t state_code(BlockFormat format, float quotient) {
+  const MagnitudeCodes& codes = magnitude_codes(format);
+  const bool is_negative = quotient < 0.0f;
+  if (is_negative && format == BlockFormat::unsigned8) return 0;
+  const uint32_t upper = std::bit_cast<uint32_t>(std::fabs(quotient)) >> 16;
+  const int32_t first = codes.first[std::max(upper, kLowestUpperHalf) - kLowestUpperHalf];
+  const bool is_above = std::fabs(quotient) > codes.midpoints[static_cast<size_t>(first)];
+  const int32_t code = first + (is_above ? 1 : 0);
+  return static_cast<uint8_t>(is_negative ? -std::min(code, 127) : code);
+}
+
+void encode_states(BlockFormat format, const float* values, std::byte* y) {
+  auto* codes = reinterpret_cast<uint8_t*>(y);
+  for (int64_t block = 0; block < kBlocksPerChunk; ++block) {
+    const float* from = values + block * kStateBlock;
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < kStateBlock; ++i) largest = std::max(largest, scale_key(from[i]));
+    const float scale = scale_of(largest);
+    for (int64_t i = 0; i < kStateBlock; ++i) {
+      codes[block * kStateBlock + i] = divides(scale) ? state_code(format, from[i] / scale) : 0;
+    }
+    std::memcpy(y + kInt8AbsmaxAt + block * int64_t{sizeof(float)}, &scale, sizeof(float));
+  }
+}
+
 }  // namespace
 
 bool block_absmax(BlockFormat format, const ConstView& x, std::span<float> absmax) {
@@ -124,7 +151,6 @@ namespace cpu {
 void encode(const Encode& args) {
   const int64_t chunks = (args.x.numel() + kFormatChunk - 1) / kFormatChunk;
   const int64_t first = args.begin / kFormatChunk, bytes = chunk_bytes(args.format);
-  const bool is_nf4 = args.format == BlockFormat::nf4;
   constexpr int64_t kTogether = kNestedNumel / kFormatChunk;
   auto* y = static_cast<std::byte*>(args.y.data());
   dispatch_float(args.x.dtype(), [&]<class T>() {
@@ -132,12 +158,14 @@ void encode(const Encode& args) {
       std::array<float, kFormatChunk> values{};
       for (int64_t chunk = begin; chunk < end; ++chunk) {
         read<T>(args.x, chunk * kFormatChunk, kFormatChunk, values.data());
-        if (is_nf4) {
+        if (args.format == BlockFormat::nf4) {
           const auto nested = static_cast<size_t>((first + chunk) / kTogether);
           encode_nf4(values.data(), args.nested->absmax[nested], args.nested->offset,
                      y + chunk * bytes);
-        } else {
+        } else if (args.format == BlockFormat::int8) {
           encode_int8(values.data(), y + chunk * bytes);
+        } else {
+          encode_states(args.format, values.data(), y + chunk * bytes);
         }
       }
     });

@@ -17,7 +17,7 @@ constexpr int kThreads = static_cast<int>(kFormatChunk) / kEach;
 constexpr int64_t kMostBlocks = 132 * 16;
 
 struct Codes {
-  float dynamic[256];
+  float bytes[256];
   float nf4[16];
 };
 
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads)
   ZINC_SHARED(float, code, [256]);
   ZINC_SHARED(float, small, [16]);
   const int t = static_cast<int>(threadIdx.x);
-  for (int i = t; i < 256; i += kThreads) code[i] = codes.dynamic[i];
+  for (int i = t; i < 256; i += kThreads) code[i] = codes.bytes[i];
   if (t < 16) small[t] = codes.nf4[t];
   __syncthreads();
   const int64_t chunks = (n + kFormatChunk - 1) / kFormatChunk;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
 
 void decode(const Decode& args, StreamRef stream) {
   Codes codes{};
-  std::ranges::copy(kDynamicMap, codes.dynamic);
+  std::ranges::copy(byte_values(args.format), codes.bytes);
   std::ranges::copy(kNf4Values, codes.nf4);
   const int64_t n = args.y.numel();
   const int64_t blocks = std::min(kMostBlocks, (n + kFormatChunk - 1) / kFormatChunk);

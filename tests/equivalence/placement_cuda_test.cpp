@@ -104,6 +104,8 @@ INSTANTIATE_TEST_SUITE_P(
                     {3, kHost, kHost, kVertical}}},
         PlacedCase{{.dtype = DType::bf16, .moments = optim::Moments::bf16},
                    {{1, kHost}, {3, kNvme, kNvme}, {2, kHost, kNone, kHorizontal, kStreamed, 0.6}}},
+        PlacedCase{{.dtype = DType::bf16, .rule = optim::OptimizerKind::adam8bit},
+                   {{1, kHost}, {3, kNvme, kNvme}, {2, kHost, kNone, kHorizontal, kStreamed, 0.6}}},
         PlacedCase{{1, 1, DType::f16},
                    {{3, kNvme, kHost}, {3, kHost, kHost, kHorizontal, kStreamed}}},
         PlacedCase{{2},
@@ -115,7 +117,8 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) {
       const Case& c = info.param.run;
       return str("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
-                 info.param.places.front().ratio < 1.0 ? "Split" : "");
+                 info.param.places.front().ratio < 1.0 ? "Split" : "",
+                 c.rule == optim::OptimizerKind::adam8bit ? "MomentsInBlocks" : "");
     });
 
 #if defined(ZINC_CUDA_EMULATED)

@@ -37,7 +37,8 @@ struct Case {
   bool narrow_logits = false;
   double dropout = 0.1;
   std::optional<DType> wire{};  // dtype of gradients on the wire
-  bool unequal = false;         // sequences of a micro-batch may be longer than those of another
+  optim::OptimizerKind rule = optim::OptimizerKind::adamw;
+  bool unequal = false;  // sequences of a micro-batch may be longer than those of another
 
   int64_t tokens_of(int64_t index) const { return unequal ? 9 - 3 * (index % 3) / 2 : 9; }
 };
@@ -46,6 +47,7 @@ inline EngineConfig config_of(const Case& c) {
   EngineConfig config = training_config(c.accumulation, c.dtype, c.schedule);
   config.determinism = c.determinism;
   config.optimizer.moments = c.moments;
+  config.optimizer.kind = c.rule;
   config.fp8 = c.fp8;
   config.narrow_logits = c.narrow_logits;
   config.gradient.communication_dtype = c.wire;

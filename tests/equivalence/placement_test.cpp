@@ -64,6 +64,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{1, 2, DType::bf16, ReduceSchedule::micro_step, Determinism::run,
                          Family::roberta},
                     Case{.world = 2, .dtype = DType::bf16, .moments = optim::Moments::bf16},
+                    Case{.world = 2, .dtype = DType::bf16, .rule = optim::OptimizerKind::adam8bit},
                     Case{.world = 2, .accumulation = 2, .dtype = DType::bf16, .fp8 = true},
                     Case{.world = 2, .dtype = DType::bf16, .narrow_logits = true}),
     [](const auto& info) {
@@ -72,8 +73,9 @@ INSTANTIATE_TEST_SUITE_P(
                  name_of(c.dtype),
                  c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
                  c.determinism == Determinism::world ? "World" : "",
-                 c.moments == optim::Moments::bf16 ? "NarrowMoments" : "", c.fp8 ? "Fp8" : "",
-                 c.narrow_logits ? "NarrowLogits" : "");
+                 c.moments == optim::Moments::bf16 ? "NarrowMoments" : "",
+                 c.rule == optim::OptimizerKind::adam8bit ? "MomentsInBlocks" : "",
+                 c.fp8 ? "Fp8" : "", c.narrow_logits ? "NarrowLogits" : "");
     });
 
 // The engine follows the configuration: losses differ, and are near.
@@ -89,11 +91,18 @@ TEST(Placement, NarrowLogits_AreTheEngines) {
 
 TEST(Placement, UpdateOfStatesThatTravelChangesNoBit) {
   const offload::SwapFolder folder;
-  for (const auto& [dtype, moments] : {std::pair{DType::f32, optim::Moments::f32},
-                                       {DType::bf16, optim::Moments::f32},
-                                       {DType::f32, optim::Moments::bf16}}) {
-    const Case c{
-        .world = 2, .dtype = dtype, .schedule = ReduceSchedule::micro_step, .moments = moments};
+  using optim::Moments;
+  using optim::OptimizerKind;
+  for (const auto& [dtype, moments, rule] :
+       {std::tuple{DType::f32, Moments::f32, OptimizerKind::adamw},
+        {DType::bf16, Moments::f32, OptimizerKind::adamw},
+        {DType::f32, Moments::bf16, OptimizerKind::adamw},
+        {DType::bf16, Moments::f32, OptimizerKind::adam8bit}}) {
+    const Case c{.world = 2,
+                 .dtype = dtype,
+                 .schedule = ReduceSchedule::micro_step,
+                 .moments = moments,
+                 .rule = rule};
     EngineConfig config = config_of(c);
     config.zero.stage = 0;
     const Outcome reference = run(c, config, 2);
@@ -115,7 +124,7 @@ TEST(Placement, UpdateOfStatesThatTravelChangesNoBit) {
       moved.offload_step = OffloadStep::device;
       EXPECT_TRUE(run(c, moved, 2, {.execution = way.execution, .shuffle_seed = 1}) == reference)
           << "stage " << way.stage << ", parameters " << name_of(way.parameters) << ", "
-          << name_of(dtype) << ", moments in " << name_of(moments);
+          << name_of(dtype) << ", moments in " << name_of(moments) << ", " << name_of(rule);
     }
   }
 }
@@ -139,15 +148,18 @@ TEST(Placement, ProductsIn8Bits_AreTheEngines) {
   });
 }
 
-// Moments in bf16 are rounded by what an element is, not by where it lies.
+// Moments in bf16 are rounded by what an element is, not by where it lies; a block of 8-bit moments
+// lies in one shard.
 TEST(Placement, OverMoreRanks_RoundsMomentsAlike) {
-  const auto of = [](int world, int64_t accumulation, int stage, optim::Moments moments) {
+  const auto of = [](int world, int64_t accumulation, int stage, optim::Moments moments,
+                     optim::OptimizerKind rule = optim::OptimizerKind::adamw) {
     const Case c{.world = world,
                  .accumulation = accumulation,
                  .dtype = DType::bf16,
                  .schedule = ReduceSchedule::micro_step,
                  .determinism = Determinism::world,
-                 .moments = moments};
+                 .moments = moments,
+                 .rule = rule};
     EngineConfig config = config_of(c);
     config.zero.stage = stage;
     config.gradient.reduce_schedule.reset();
@@ -156,7 +168,13 @@ TEST(Placement, OverMoreRanks_RoundsMomentsAlike) {
   const std::vector<double> alone = of(1, 4, 0, optim::Moments::bf16);
   EXPECT_EQ(of(2, 2, 1, optim::Moments::bf16), alone);
   EXPECT_EQ(of(4, 1, 3, optim::Moments::bf16), alone);
-  EXPECT_NE(of(1, 4, 0, optim::Moments::f32), alone);
+  const std::vector<double> wide = of(1, 4, 0, optim::Moments::f32);
+  EXPECT_NE(wide, alone);
+  constexpr auto kBlocks = optim::OptimizerKind::adam8bit;
+  const std::vector<double> in_blocks = of(1, 4, 0, optim::Moments::f32, kBlocks);
+  EXPECT_EQ(of(2, 2, 1, optim::Moments::f32, kBlocks), in_blocks);
+  EXPECT_EQ(of(4, 1, 3, optim::Moments::f32, kBlocks), in_blocks);
+  EXPECT_NE(wide, in_blocks);
 }
 
 TEST(Placement, ShuffledExecutionChangesNoBit) {

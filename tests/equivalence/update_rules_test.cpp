@@ -44,6 +44,7 @@ std::vector<Rule> rules() {
         .muon = {.scale = optim::MuonScale::match_rms, .products = DType::f32}}},
       {"MuonInBf16", {.kind = OptimizerKind::muon, .hyper = hyper, .moments = Moments::bf16}},
       {"AdagradInBf16", {.kind = OptimizerKind::adagrad, .hyper = hyper, .moments = Moments::bf16}},
+      {"Adam8bit", {.kind = OptimizerKind::adam8bit, .hyper = hyper}},
   };
 }
 

@@ -83,9 +83,10 @@ Results exact_ops(DType dtype) {
   out.emplace_back(Shape{131}, dtype);
   tree_sum({.in = x, .out = out.back()}, stream);
   out.emplace_back(Shape{num_norm_chunks(n)}, DType::f64);
-  const HostArray first(Shape{1}, DType::i64);
-  finite_norm({.x = x.view().reshape(Shape{n}), .chunk_sums = out.back(), .first_nonfinite = first},
-              stream);
+  const HostArray nonfinite(Shape{1}, DType::i64);
+  finite_norm(
+      {.x = x.view().reshape(Shape{n}), .chunk_sums = out.back(), .first_nonfinite = nonfinite},
+      stream);
   const HostArray gradient = HostArray::random(Shape{n}, dtype, 4);
   HostArray weights = HostArray::random(Shape{n}, DType::f32, 5);
   HostArray m = HostArray::random(Shape{n}, DType::f32, 6);
@@ -111,6 +112,19 @@ Results exact_ops(DType dtype) {
   ZINC_UPDATE_RULES(ZINC_ROW)
 #undef ZINC_ROW
   for (const HostArray* state : {&weights, &m, &v, &h, &model}) out.push_back(*state);
+  constexpr int64_t kInBlocks = 8 * kFormatChunk;
+  HostArray of_blocks = HostArray::random(Shape{kInBlocks}, DType::f32, 5);
+  HostArray first = HostArray::full(Shape{8 * kInt8ChunkBytes}, DType::u8, 0.0);
+  HostArray second = first;
+  for (const int64_t step : {1, 2}) {
+    element_update({.rule = UpdateRule::adamw,
+                    .weights = of_blocks,
+                    .gradient = HostArray::random(Shape{kInBlocks}, dtype, 9),
+                    .states = {first, second},
+                    .step = step},
+                   stream);
+  }
+  for (const HostArray* state : {&of_blocks, &first, &second}) out.push_back(*state);
   const HostArray ids = HostArray::random(Shape{67}, DType::i32, 8, 0.0, 10.0);
   out.emplace_back(Shape{10, 131}, dtype);
   embedding_backward({.ids = ids,

@@ -2,17 +2,20 @@
 // references, made by tests/reference/optim/make_vectors.py. Tests run in the source folder.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "core/block_codes.h"
 #include "core/context.h"
 #include "core/error.h"
 #include "files/json/parser.h"
 #include "files/json/writer.h"
 #include "files/safetensors/reader.h"
 #include "hub/model.h"
+#include "kernels/decode.h"
 #include "optim/factory.h"
 #include "optim/muon.h"
 #include "optim/schedule.h"
@@ -225,6 +228,66 @@ TEST_P(TorchMuon, Bf16Matches) { EXPECT_LE(deviation(DType::f32, DType::bf16, "b
 
 INSTANTIATE_TEST_SUITE_P(Cases, TorchMuon, testing::Values("muon", "muon_match_rms", "muon_plain"),
                          [](const auto& info) { return info.param; });
+// --- AdamW with moments in blocks of 8 bits, against tests/reference/optim/make_adam8bit.py
+
+class Adam8bit : public testing::Test {
+ protected:
+  static constexpr int64_t kN = 1024, kPadding = 100;
+  std::vector<float> stored_floats(const std::string& name, int64_t n = kN) {
+    std::vector<float> values(static_cast<size_t>(n));
+    file_.read(*file_.find(name), 0, View(values.data(), DType::f32, Shape{n}));
+    return values;
+  }
+
+ private:
+  const files::SafetensorsFile file_ =
+      files::SafetensorsFile::open("tests/reference/optim/adam8bit.safetensors");
+};
+
+TEST_F(Adam8bit, MapsAreBitsandbytes) {
+  EXPECT_TRUE(std::ranges::equal(stored_floats("signed_map", 256), kDynamicMap));
+  EXPECT_TRUE(std::ranges::equal(stored_floats("unsigned_map", 256), kUnsignedMap));
+}
+
+// To the bit: the reference rounds each operation as f32 does.
+TEST_F(Adam8bit, TwoHundredStepsHaveTheBitsOfTheReference) {
+  const OptimizerConfig config{.kind = OptimizerKind::adam8bit,
+                               .hyper = {.lr = 1e-3, .weight_decay = 0.1}};
+  const auto rule = optim::make_optimizer(config);
+  Context context({.num_threads = 1});
+  const ContextScope scope(context);
+  const Tensor weights = Tensor::from<float>(stored_floats("weights"), {kN}, DType::f32);
+  std::vector<Tensor> states;
+  for (int i = 0; i < 2; ++i) {
+    states.push_back(Tensor::zeros({encoded_bytes(*rule->state_blocks(i), kN)}, DType::u8));
+  }
+  for (int64_t step = 1; step <= 200; ++step) {
+    std::vector<float> gradient(kN, 0.0f);
+    for (int64_t i = 0; i < kN - kPadding; ++i) {
+      const int64_t whole = (step * 7919 + i * 104729 + step * i * 31) % 2003 - 1001;
+      gradient[static_cast<size_t>(i)] =
+          std::ldexp(static_cast<float>(whole), static_cast<int>(-10 - i % 13));
+    }
+    const Tensor given = Tensor::from<float>(gradient, {kN}, DType::f32);
+    rule->update({.weights = weights.view(),
+                  .gradient = given.view(),
+                  .states = {states[0].view(), states[1].view()},
+                  .step = step},
+                 config.hyper, context.compute());
+    context.compute()->synchronize();
+    if (step != 1 && step != 20 && step != 200) continue;
+    const std::string at = str('.', step);
+    EXPECT_EQ(weights.to_vector<float>(), stored_floats("weights" + at)) << step;
+    for (int i = 0; i < 2; ++i) {
+      const Tensor moment = Tensor::empty({kN}, DType::f32);
+      kernels::decode_on_host({.x = states[static_cast<size_t>(i)].view(),
+                               .format = *rule->state_blocks(i),
+                               .y = moment.view()});
+      EXPECT_EQ(moment.to_vector<float>(), stored_floats(std::string(rule->state_name(i)) + at))
+          << step;
+    }
+  }
+}
 
 // torch's parameter groups are made by hand; DeepSpeed's users leave biases and norms out of the
 // decay.

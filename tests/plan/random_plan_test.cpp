@@ -256,13 +256,17 @@ void draw_pipeline(Draw& draw, int64_t layers, DrawnRun& run) {
 }
 
 // Beside AdamW, whose moments may be drawn narrow. `whole`: every rank has whole layers.
-void draw_rule(std::string_view rule, bool whole, optim::OptimizerConfig& optimizer) {
+void draw_rule(std::string_view rule, bool whole, zero::EngineConfig& engine) {
   using optim::OptimizerKind;
+  optim::OptimizerConfig& optimizer = engine.optimizer;
   if (rule == "Muon" && whole) optimizer.kind = OptimizerKind::muon;
   if (rule == "Lion") optimizer.kind = OptimizerKind::lion;
   if (rule == "Adagrad") optimizer.kind = OptimizerKind::adagrad;
   if (optimizer.moments == optim::Moments::bf16) return;
   if (rule == "SGD") optimizer.kind = OptimizerKind::sgd;
+  if (rule == "Adam8bit" && engine.determinism != zero::Determinism::mesh) {
+    optimizer.kind = OptimizerKind::adam8bit;
+  }
   optimizer.amsgrad = rule == "AMSGrad";
 }
 
@@ -323,8 +327,8 @@ DrawnRun draw_run(uint64_t seed) {
   run.evaluation_samples = draw.one_of<int64_t>("evaluation_samples", {1, 7, 20});
   run.rows = draw.named("rows", {Rows::full, Rows::full, Rows::unequal, Rows::shorter});
   const auto rule = draw.one_of<std::string_view>(
-      "rule", {"AdamW", "AdamW", "AdamW", "SGD", "Lion", "Adagrad", "AMSGrad", "Muon", "Muon"});
-  draw_rule(rule, run.config.mesh.tensor == 1, engine.optimizer);
+      "rule", {"AdamW", "AdamW", "Adam8bit", "SGD", "Lion", "Adagrad", "AMSGrad", "Muon", "Muon"});
+  draw_rule(rule, run.config.mesh.tensor == 1, engine);
   run.words = fmt::format("seed {}:{}", seed, draw.words());
   return run;
 }

@@ -438,6 +438,17 @@ TEST(Config, Muon_NamesWhatIsWrong) {
   EXPECT_THAT(notices("gram")[0], HasSubstr("zinc computes it in the standard form"));
 }
 
+TEST(Config, Adam8bit_HasTheNamesOfBothLibraries) {
+  for (const char* name : {"Adam8bit", "adam8bit", "AdamW8bit", "ADAMW8BIT"}) {
+    const std::string block = str(R"("optimizer": {"type": ")", name,
+                                  R"(", "params": {"betas": [0.9, 0.95], "eps": 1e-6}})");
+    const optim::OptimizerConfig config = parse(with(block)).engine.optimizer;
+    EXPECT_EQ(config.kind, optim::OptimizerKind::adam8bit) << name;
+    EXPECT_EQ(config.hyper.beta2, 0.95);
+    EXPECT_EQ(config.hyper.eps, 1e-6);
+  }
+}
+
 TEST(Config, RefusedKeysSayWhyAndLoadAtTheirOffValue) {
   EXPECT_NE(problems_of(with(R"("amp": {"enabled": true})")).find("amp: Apex does not exist"),
             std::string::npos);

@@ -92,6 +92,7 @@ void own_optimizer(Tried& s) {
   s.facts.optimizer = "mine";
 }
 void bf16_moments(Tried& s) { s.config.optimizer.moments = optim::Moments::bf16; }
+void adam8bit(Tried& s) { s.config.optimizer.kind = optim::OptimizerKind::adam8bit; }
 void fp8(Tried& s) {
   s.config.fp8 = true;
   s.config.precision.dtype = DType::bf16;
@@ -139,6 +140,10 @@ std::vector<RuleCase> reduction_cases() {
        [](Tried& s) { s.config.optimizer.kind = optim::OptimizerKind::sgd; }},
       {"bf16 moments and amsgrad", bf16_moments,
        [](Tried& s) { s.config.optimizer.amsgrad = true; }},
+      {"bf16 moments of Adam8bit", bf16_moments, adam8bit},
+      {"Adam8bit and amsgrad", adam8bit, [](Tried& s) { s.config.optimizer.amsgrad = true; }},
+      {"Adam8bit of f64", adam8bit, [](Tried& s) { s.config.precision.dtype = DType::f64; }},
+      {"Adam8bit on every mesh", adam8bit, determinism(D::mesh)},
   };
 }
 

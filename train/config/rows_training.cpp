@@ -54,16 +54,19 @@ std::vector<std::pair<std::string, std::string>> optimizers_of_deepspeed() {
 // settle.h looks at adam_w_mode.
 Setting optimizer_type() {
   return {.type = KeyType::name,
-          .choices = {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "Muon", "FusedAdam", "CPUAdam"},
+          .choices = {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "Muon", "FusedAdam", "CPUAdam",
+                      "Adam8bit", "AdamW8bit"},
           .absent = optimizers_of_deepspeed(),
           .get = [](const Config& config,
                     int64_t) { return files::json::Value(name_of(config.engine.optimizer.kind)); },
           .set =
               [](Config& config, const files::json::Value& value) {
-                const std::vector<std::string> names{"Adam", "SGD", "Lion", "Adagrad", "Muon"};
-                constexpr std::array kKinds{OptimizerKind::adam, OptimizerKind::sgd,
-                                            OptimizerKind::lion, OptimizerKind::adagrad,
-                                            OptimizerKind::muon};
+                const std::vector<std::string> names{"Adam", "SGD",      "Lion",     "Adagrad",
+                                                     "Muon", "Adam8bit", "AdamW8bit"};
+                constexpr std::array kKinds{OptimizerKind::adam,    OptimizerKind::sgd,
+                                            OptimizerKind::lion,    OptimizerKind::adagrad,
+                                            OptimizerKind::muon,    OptimizerKind::adam8bit,
+                                            OptimizerKind::adam8bit};
                 const size_t index = index_of_name(names, value.as_string());
                 OptimizerConfig& optimizer = config.engine.optimizer;
                 optimizer.kind = index < kKinds.size() ? kKinds.at(index) : OptimizerKind::adamw;
@@ -223,8 +226,10 @@ Rows optimizer_rows() {
       works("weight_decay", in_hyper(&HyperParameters::weight_decay), at_least(0),
             "not on biases and norms")
           .with_flag("--weight-decay", &Overrides::weight_decay),
-      only("Adam, AdamW, Lion, Muon", is_one_of<adam, adamw, lion, muon>, of_averages),
-      only("Adam, AdamW, Adagrad, Muon", is_one_of<adam, adamw, adagrad, muon>, of_squares),
+      only("Adam, AdamW, Adam8bit, Lion, Muon", is_one_of<adam, adamw, adam8bit, lion, muon>,
+           of_averages),
+      only("Adam, AdamW, Adam8bit, Adagrad, Muon", is_one_of<adam, adamw, adam8bit, adagrad, muon>,
+           of_squares),
       only("Adam, AdamW", is_one_of<adam, adamw>, of_adam),
       only("Adagrad", is_one_of<adagrad>,
            {works("lr_decay", in_optimizer(&OptimizerConfig::lr_decay), at_least(0),
@@ -242,11 +247,13 @@ Rows optimizer_rows() {
       refused("max_grad_norm", "use gradient_clipping"),
       refused("freeze_step", "1-bit optimizers are not implemented"),
   };
-  return block("optimizer", "absent: AdamW with its defaults",
-               {works("type", optimizer_type(),
-                      "in upper or lower case; Adam is AdamW unless adam_w_mode is false"),
-                no_effect("legacy_fusion", KeyType::boolean, "there is one implementation"),
-                block("params", "constants of the update rule", params)});
+  return block(
+      "optimizer", "absent: AdamW with its defaults",
+      {works("type", optimizer_type(),
+             "in upper or lower case; Adam is AdamW unless adam_w_mode is false; Adam8bit: "
+             "AdamW with moments in 8 bits"),
+       no_effect("legacy_fusion", KeyType::boolean, "there is one implementation"),
+       block("params", "constants of the update rule", params)});
 }
 
 }  // namespace zinc::train

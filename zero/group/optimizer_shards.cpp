@@ -7,20 +7,23 @@
 #include "core/host_stream.h"
 #include "core/transfer.h"
 #include "kernels/copy.h"
+#include "kernels/decode.h"
+#include "kernels/encode.h"
 #include "kernels/fill.h"
 
 namespace zinc::zero {
 namespace {
 
-// Copies x to y on the compute stream. x: any memory tier. y: on the device, x's shape, any float
-// dtype. Both contiguous. On a GPU, host values that change their dtype pass through a staging
-// block on the device.
-void copy_to_device(const ConstView& x, const View& y, Context& context) {
+// Copies x to y on the compute stream. x: stored values in any memory tier. y: its elements on the
+// device, in any float dtype. Both contiguous. On a GPU, host values that change their dtype pass
+// through a staging block on the device.
+void copy_to_device(const ConstView& x, const Encoding& encoding, const View& y, Context& context) {
   const StreamRef stream = context.compute();
-  if (x.tier() != Tier::pinned_host || context.device().is_cpu()) {
-    kernels::copy({.x = host_memory(x), .y = y}, stream);
-    return;
-  }
+  const auto convert = [&](const ConstView& from) {
+    if (encoding.is_plain()) return kernels::copy({.x = from, .y = y}, stream);
+    kernels::decode({.x = from, .format = encoding.format, .y = y}, stream);
+  };
+  if (x.tier() != Tier::pinned_host || context.device().is_cpu()) return convert(host_memory(x));
   if (x.dtype() == y.dtype()) {
     transfer(x, y, stream);
     return;
@@ -28,7 +31,23 @@ void copy_to_device(const ConstView& x, const View& y, Context& context) {
   const Block room = context.allocate(x.bytes(), Label::staging);
   const View arrived(room.data(), x.dtype(), x.shape(), context.device());
   transfer(x, arrived, stream);
-  kernels::copy({.x = arrived, .y = y}, stream);
+  convert(arrived);
+}
+
+// x: [n] f32 on the device. y: [numel_of(n)] there. Waits for the compute stream.
+void encode_on_host(const ConstView& x, const Encoding& encoding, const View& y, Context& context) {
+  if (context.device().meta) return;
+  if (context.device().is_cpu()) {
+    context.compute()->synchronize();
+    return kernels::encode({.x = x, .format = encoding.format, .y = y});
+  }
+  std::vector<std::byte> values(static_cast<size_t>(x.bytes()));
+  std::vector<std::byte> encoded(static_cast<size_t>(y.bytes()));
+  download(x, values.data(), context.compute());
+  kernels::encode({.x = View(values.data(), x.dtype(), x.shape(), kCpu),
+                   .format = encoding.format,
+                   .y = View(encoded.data(), y.dtype(), y.shape(), kCpu)});
+  upload(encoded.data(), y, context.compute());
 }
 
 }  // namespace
@@ -71,11 +90,11 @@ OptimizerShards::Plane OptimizerShards::make_plane(const ShardGroup& group, Tier
     }
   }
   if (places.empty()) return {};
-  const DType dtype = dtype_of(group, plane);
-  Plane made{.block = context_.allocate(places.size() * size_of(dtype), Label::optimizer, tier),
+  const Encoding stored = encoding(group, plane);
+  Plane made{.block = context_.allocate(stored.bytes_of(places.size()), Label::optimizer, tier),
              .first = places.begin};
   const OwnedRange all{.range = {0, places.size()}, .tier = tier, .place = made.first};
-  kernels::fill({.y = host_memory(view_of(made, dtype, all))}, context_.compute());
+  kernels::fill({.y = host_memory(view_of(made, stored, all))}, context_.compute());
   return made;
 }
 
@@ -98,16 +117,19 @@ Range OptimizerShards::owned(const Segment& segment, int rank) const {
   return segment.shard(rank, split_.parts());
 }
 
-View OptimizerShards::view_of(const Plane& plane, DType dtype, const OwnedRange& slice) const {
-  return View(plane.block.data(), dtype, Shape{plane.block.bytes() / size_of(dtype)},
-              context_.device(), slice.tier)
-      .narrow(0, slice.place - plane.first, slice.range.size());
+View OptimizerShards::view_of(const Plane& plane, const Encoding& encoding,
+                              const OwnedRange& slice) const {
+  const View all(plane.block.data(), encoding.dtype,
+                 Shape{plane.block.bytes() / size_of(encoding.dtype)}, context_.device(),
+                 slice.tier);
+  const int64_t begin = slice.place - plane.first;
+  return encoding.part(all, {begin, begin + slice.range.size()});
 }
 
 View OptimizerShards::master(const OwnedRange& slice) const {
   const ShardGroup& group = groups_[slice.group];
   if (swapped_ != nullptr) return swapped_->read(group, slice.range, kMasterPlane);
-  return view_of(buffers_of(slice).master, group.wide_dtype(), slice);
+  return view_of(buffers_of(slice).master, encoding(group, kMasterPlane), slice);
 }
 
 View OptimizerShards::state(const OwnedRange& slice, int plane) const {
@@ -116,16 +138,21 @@ View OptimizerShards::state(const OwnedRange& slice, int plane) const {
             " has no plane ", plane, " in the segment of ", name_of(slice.segment));
   if (swapped_ != nullptr) return swapped_->read(group, slice.range, plane);
   return view_of(buffers_of(slice).states[static_cast<size_t>(plane - kFirstStatePlane)],
-                 dtype_of(group, plane), slice);
+                 encoding(group, plane), slice);
 }
 
 void OptimizerShards::write(const ShardGroup& group, const Segment& segment, int plane, Range range,
                             const ConstView& values) {
-  if (const DType dtype = dtype_of(group, plane); dtype != values.dtype()) {
-    const Block room = context_.allocate(range.size() * size_of(dtype), Label::staging);
-    const View rounded(room.data(), dtype, values.shape(), context_.device());
-    kernels::copy({.x = values, .y = rounded}, context_.compute());
-    return write_stored(group, segment, plane, range, rounded);
+  const Encoding stored = encoding(group, plane);
+  if (stored.dtype != values.dtype()) {
+    const Block room = context_.allocate(stored.bytes_of(range.size()), Label::staging);
+    const View narrow = stored.view(room, 0, {0, range.size()}, context_.device());
+    if (stored.is_plain()) {
+      kernels::copy({.x = values, .y = narrow}, context_.compute());
+    } else {
+      encode_on_host(values, stored, narrow, context_);
+    }
+    return write_stored(group, segment, plane, range, narrow);
   }
   write_stored(group, segment, plane, range, values);
 }
@@ -142,8 +169,9 @@ void OptimizerShards::write_stored(const ShardGroup& group, const Segment& segme
                           ? buffers.master
                           : buffers.states[static_cast<size_t>(plane - kFirstStatePlane)];
     if (!to.block) continue;
-    transfer(values.narrow(0, piece.range.begin - range.begin, piece.range.size()),
-             view_of(to, dtype_of(group, plane), piece), context_.compute());
+    const Encoding stored = encoding(group, plane);
+    transfer(stored.part(values, piece.range.from(range.begin)), view_of(to, stored, piece),
+             context_.compute());
   }
 }
 
@@ -155,11 +183,12 @@ std::vector<UpdatedRange> OptimizerShards::slices(const ModelView& model) const 
     slice.model_tier = model_weights ? model_weights.tier() : Tier::nvme;
     slice.model_dtype = groups_[of.group].dtype();
     if (has_master(of)) slice.model_weights = model_weights;
-    if (swapped_ != nullptr) continue;
-    slice.weights = has_master(of) ? master(of) : model_weights;
+    if (swapped_ == nullptr) slice.weights = has_master(of) ? master(of) : model_weights;
     const Planes planes = state_planes(states_, of.segment);
     for (int plane = planes.begin; plane < planes.end; ++plane) {
-      slice.states[static_cast<size_t>(plane - planes.begin)] = state(of, plane);
+      const auto i = static_cast<size_t>(plane - planes.begin);
+      slice.encodings[i] = encoding(groups_[of.group], plane);
+      if (swapped_ == nullptr) slice.states[i] = state(of, plane);
     }
   }
   return slices;
@@ -173,9 +202,11 @@ void OptimizerShards::copy_own(const ShardGroup& group, const Segment& segment, 
                                const OwnedValues& values, const View& out) {
   for (const OwnedRange& piece : split_.cut(group, segment, range)) {
     for (int64_t begin = piece.range.begin; begin < piece.range.end;) {
-      const ConstView part = values(piece.part({begin, piece.range.end}));
-      copy_to_device(part, out.narrow(0, begin - range.begin, part.numel()), context_);
-      begin += part.numel();
+      const ConstView part = values.views(piece.part({begin, piece.range.end}));
+      const int64_t numel =
+          std::min(values.encoding.elements_of(part.numel()), piece.range.end - begin);
+      copy_to_device(part, values.encoding, out.narrow(0, begin - range.begin, numel), context_);
+      begin += numel;
     }
   }
 }

@@ -22,14 +22,21 @@ namespace zinc::zero {
 
 // Gives values of a slice that this rank owns, from slice.range.begin on. If they are in memory,
 // the view has all of them; from swap space, at least one. The view is valid until the next call.
-using OwnedValues = std::function<ConstView(const OwnedRange& slice)>;
+using OwnedViews = std::function<ConstView(const OwnedRange& slice)>;
+// Such values, and how they are stored. Floats need no encoding: the view has their dtype.
+struct OwnedValues {
+  OwnedViews views;
+  Encoding encoding{};
+};
 
 // Trained elements that this rank updates. `tier`: where `weights` and `states` are.
 struct UpdatedRange : OwnedRange {
   // [range.size()] f32 (f64 models: f64): the values that the optimizer updates. Absent in swap
   // space.
   View weights;
-  std::array<View, optim::kMaxOptimizerStates> states;  // [range.size()], as `weights`
+  // The elements' states, as `encodings` store them. Absent in swap space.
+  std::array<View, optim::kMaxOptimizerStates> states;
+  std::array<Encoding, optim::kMaxOptimizerStates> encodings;
   // The tier and the dtype of the model's own copy of these weights. nvme: new values go to
   // take_updated().
   Tier model_tier = Tier::device;
@@ -58,13 +65,19 @@ class OptimizerShards {
   bool has_master(const ShardGroup& group) const;
   bool has_master(const OwnedRange& slice) const;
   // master(): the master weights of an owned slice, if has_master(). state(): one of the slice's
-  // states, by plane, in the dtype of optim::States. Values in swap space come as
+  // states, by plane, as encoding() stores it. Values in swap space come as
   // SwappedShards::read() gives them.
   View master(const OwnedRange& slice) const;
   View state(const OwnedRange& slice, int plane) const;
+  // How a plane of the group is stored.
+  Encoding encoding(const ShardGroup& group, int plane) const {
+    return plane_encoding(states_, plane, group.wide_dtype());
+  }
   // Writes one plane of an owned range. `values`: [range.size()] f32 (f64 models: f64) on the
-  // device; rounded to nearest where states are narrower. Does nothing for master weights that do
-  // not exist. On the compute stream.
+  // device; rounded to nearest where states are narrower, encoded where they are in blocks (this
+  // waits for the compute stream). range.begin is then a multiple of kNormChunk, and what lies
+  // behind the range in its last chunk is padding. Does nothing for master weights that do not
+  // exist. On the compute stream.
   void write(const ShardGroup& group, const Segment& segment, int plane, Range range,
              const ConstView& values);
   std::vector<UpdatedRange> slices(const ModelView& model) const;
@@ -81,7 +94,7 @@ class OptimizerShards {
             View out);
 
  private:
-  // write() of values in the plane's own dtype.
+  // write() of values in the plane's own encoding.
   void write_stored(const ShardGroup& group, const Segment& segment, int plane, Range range,
                     const ConstView& values);
   // The values of one plane in one tier: those of the elements that have it, which are one run.
@@ -98,11 +111,8 @@ class OptimizerShards {
   using ByTier = std::array<Buffers, kNumTiers>;
   Range owned(const Segment& segment, int rank) const;
   const Buffers& buffers_of(const OwnedRange& slice) const;
-  // The slice in a buffer of values of `dtype`.
-  View view_of(const Plane& plane, DType dtype, const OwnedRange& slice) const;
-  DType dtype_of(const ShardGroup& group, int plane) const {
-    return plane == kMasterPlane ? group.wide_dtype() : states_.dtype(group.wide_dtype());
-  }
+  // The slice in a buffer of values that are stored so.
+  View view_of(const Plane& plane, const Encoding& encoding, const OwnedRange& slice) const;
 
   const ShardGroups& groups_;
   comm::Communicator& communicator_;

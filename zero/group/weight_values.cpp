@@ -60,12 +60,14 @@ View WeightValues::master_view(const OwnedRange& slice) {
 }
 
 OwnedValues WeightValues::masters() {
-  return [this](const OwnedRange& slice) { return master_view(slice); };
+  return {.views = [this](const OwnedRange& slice) { return master_view(slice); }};
 }
 
-OwnedValues WeightValues::values_of(int plane) {
+OwnedValues WeightValues::values_of(const ShardGroup& group, int plane) {
   if (plane == kMasterPlane) return masters();
-  return [this, plane](const OwnedRange& slice) { return store_.optimizer().state(slice, plane); };
+  return {.views = [this, plane](
+                       const OwnedRange& slice) { return store_.optimizer().state(slice, plane); },
+          .encoding = store_.optimizer().encoding(group, plane)};
 }
 
 void WeightValues::read_master(ParameterIndex parameter, View out) {
@@ -88,7 +90,7 @@ void WeightValues::read_master(ParameterIndex parameter, View out) {
 }
 
 void WeightValues::read_state(ParameterIndex parameter, int plane, View out) {
-  read_owned(parameter, values_of(plane), out);
+  read_owned(parameter, values_of(groups_.of(parameter), plane), out);
 }
 
 void WeightValues::read_owned(ParameterIndex parameter, const OwnedValues& values, View out) {
@@ -99,7 +101,7 @@ void WeightValues::read_owned(ParameterIndex parameter, const OwnedValues& value
 void WeightValues::read_own(ParameterIndex parameter, int plane, Range range, View out) {
   const ShardGroup& group = groups_.of(parameter);
   const Segment& segment = group.segment(groups_.at(parameter).segment);
-  store_.optimizer().copy_own(group, segment, range, values_of(plane), out);
+  store_.optimizer().copy_own(group, segment, range, values_of(group, plane), out);
   context_.compute()->synchronize();
   forget_decoded();
 }
@@ -114,10 +116,11 @@ ConstView WeightValues::own_in_place(ParameterIndex parameter, int plane, Range 
   const std::vector<OwnedRange> pieces = store_.options().split.cut(group, segment, range);
   if (pieces.size() != 1 || is_quantized(segment.kind)) return {};
   // Frozen values lie where the model keeps them, whatever `split` says of the segment.
-  const ConstView there = values_of(plane)(pieces.front());
+  const OwnedValues owned = values_of(group, plane);
+  const ConstView there = owned.views(pieces.front());
   if (there.tier() != Tier::pinned_host && !context_.device().is_cpu()) return {};
   const ConstView values = host_memory(there);
-  return values.numel() == range.size() ? values : ConstView();
+  return values.numel() == owned.encoding.numel_of(range.size()) ? values : ConstView();
 }
 
 void WeightValues::write_master(ParameterIndex parameter, ConstView values) {

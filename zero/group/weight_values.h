@@ -40,8 +40,12 @@ class WeightValues {
   // [range.size()]. `range` is part of the parameter, in this rank's shard of its segment. Every
   // rank has its shard on every stage. Not collective.
   void read_own(ParameterIndex parameter, int plane, Range range, View out);
-  // The same values in place, without a copy, in the dtype in which they are kept. Absent if the
-  // host cannot read their memory. The caller must have waited for the work on the
+  // How a plane of the parameter is kept: for own_in_place().
+  Encoding encoding(ParameterIndex parameter, int plane) const {
+    return store_.optimizer().encoding(groups_.of(parameter), plane);
+  }
+  // The same values in place, without a copy, as they are kept: [Encoding::numel_of(range.size())].
+  // Absent if the host cannot read their memory. The caller must have waited for the work on the
   // compute stream.
   ConstView own_in_place(ParameterIndex parameter, int plane, Range range);
   // Reads values that are spread over the ranks as WeightStore::slices() are, such as gradients.
@@ -57,7 +61,7 @@ class WeightValues {
   // The values that the optimizer works on; of a frozen slice the model's values.
   View master_view(const OwnedRange& slice);
   OwnedValues masters();
-  OwnedValues values_of(int plane);
+  OwnedValues values_of(const ShardGroup& group, int plane);
   // Decodes a range of a quantized segment: [range.size()] in the group's dtype on the device,
   // valid until the next call or forget_decoded(). `stored`: encoded bytes in any memory tier. On
   // the compute stream.

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/convert.h"
 #include "core/error.h"
+#include "kernels/decode.h"
 
 namespace zinc::zero {
 namespace {
@@ -86,7 +88,7 @@ ShardGroup::ShardGroup(int index, std::string name,
     const auto kind = static_cast<SegmentKind>(i);
     Segment segment{.kind = kind, .offset = numel_, .size = 0, .encoding = {.dtype = dtype_}};
     if (is_quantized(kind) && block_format_) {
-      segment.encoding = {.dtype = DType::u8, .chunk_numel = chunk_bytes(*block_format_)};
+      segment.encoding = Encoding::in_blocks(*block_format_);
     }
     bool used = false;
     for (Placement& placement : placements_) {
@@ -110,6 +112,11 @@ View Encoding::view(const Block& block, int64_t at, Range range, Device device) 
             " on are not within a block of ", block.bytes());
   return View(static_cast<std::byte*>(block.data()) + begin, dtype, Shape{numel_of(range.size())},
               device, block.tier());
+}
+
+void Encoding::widen(const ConstView& stored, const View& out) const {
+  if (is_plain()) return convert_elements(stored, out);
+  kernels::decode_on_host({.x = stored, .format = format, .y = out});
 }
 
 int64_t ShardGroup::bytes() const {

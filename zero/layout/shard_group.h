@@ -93,17 +93,25 @@ struct Placement {
 // optimizer states.
 void require_trained(const Placement& placement);
 
-// How the elements of a segment are stored in memory.
+// How the elements of a segment, or of their optimizer states, are stored in memory.
 struct Encoding {
   DType dtype = DType::f32;          // u8: encoded bytes
   int64_t chunk_numel = kNormChunk;  // values of that dtype that hold kNormChunk elements
+  BlockFormat format{};              // of encoded bytes
 
+  static Encoding in_blocks(BlockFormat format) {
+    return {.dtype = DType::u8, .chunk_numel = chunk_bytes(format), .format = format};
+  }
   bool is_plain() const { return chunk_numel == kNormChunk; }
   // Stored values that hold `numel` elements. Encoded elements are counted in whole chunks.
   int64_t numel_of(int64_t numel) const {
     return is_plain() ? numel : (numel + kNormChunk - 1) / kNormChunk * chunk_numel;
   }
   int64_t bytes_of(int64_t numel) const { return numel_of(numel) * size_of(dtype); }
+  // Elements that `numel` stored values hold, in whole chunks where they are encoded.
+  int64_t elements_of(int64_t numel) const {
+    return is_plain() ? numel : numel / chunk_numel * kNormChunk;
+  }
   // The elements `range` of a segment that begins at byte `at` of `block`. Encoded: range.begin is
   // a multiple of kNormChunk. View: [numel_of(range.size())] dtype.
   View view(const Block& block, int64_t at, Range range, Device device) const;
@@ -114,6 +122,9 @@ struct Encoding {
   ConstView part(const ConstView& values, Range range) const {
     return values.narrow(0, numel_of(range.begin), numel_of(range.size()));
   }
+  // out[i] = element i of the stored values. Both in contiguous host memory. out: [n] of any float
+  // dtype; stored: [numel_of(n)]. At once, on any thread.
+  void widen(const ConstView& stored, const View& out) const;
 };
 
 struct Segment {

@@ -1,7 +1,5 @@
 #include "zero/tiers/swapped_reader.h"
 
-#include "core/convert.h"
-
 namespace zinc::zero {
 
 SwappedReader::SwappedReader(SwappedShards& shards, Context& context)
@@ -27,10 +25,10 @@ void SwappedReader::read(int group, Range range, int plane, View out) {
       shards_.read_beside(stored_[i], memory_);
       cached_ = static_cast<int64_t>(i);
     }
-    const View values = shards_.plane(tile, memory_, plane)
-                            .narrow(0, inside.begin - tile.range.begin, inside.size());
-    const View to = out.narrow(0, inside.begin - range.begin, inside.size());
-    convert_elements(values, to);
+    const Encoding encoding = shards_.encoding_of(tile, plane);
+    encoding.widen(
+        encoding.part(shards_.plane(tile, memory_, plane), inside.from(tile.range.begin)),
+        out.narrow(0, inside.begin - range.begin, inside.size()));
   }
 }
 

@@ -85,8 +85,8 @@ SwappedShards::SwappedShards(const ShardGroups& groups, std::vector<Tile> tiles,
 }
 
 Encoding SwappedShards::encoding_of(const Tile& tile, int plane) const {
-  return plane < kFirstStatePlane ? tile.encoding
-                                  : Encoding{.dtype = states_.dtype(tile.encoding.dtype)};
+  if (plane < kFirstStatePlane) return tile.encoding;
+  return plane_encoding(states_, plane, tile.encoding.dtype);
 }
 
 int64_t SwappedShards::plane_offset(const Tile& tile, int plane) const {

@@ -52,7 +52,7 @@ std::vector<Tile> parameter_tiles(const ShardGroup& group, const comm::Communica
 // device nothing is opened or moved.
 class SwappedShards {
  public:
-  // Takes the swap space. Values are zero until they are written. `states`: their dtype counts.
+  // Takes the swap space. Values are zero until they are written. `states`: their formats count.
   // `label`: the label under which the bytes count on the tier nvme; Label::gradients also
   // changes the names in the trace. `groups` must outlive this. Throws IoError.
   SwappedShards(const ShardGroups& groups, std::vector<Tile> tiles, const optim::States& states,
@@ -61,8 +61,10 @@ class SwappedShards {
   const std::vector<Tile>& tiles() const { return tiles_; }
   int64_t bytes_of(const Tile& tile) const;  // all planes, rounded up to whole pages
   int64_t largest_tile_bytes() const;
-  // Plane `index` of a tile whose bytes are in `memory`: [elements of the tile] in the plane's
-  // dtype, that of the tile or of optim::States. Absent if the tile has no such plane.
+  // How a plane of a tile is stored: as the tile says, or, of a state, optim::States.
+  Encoding encoding_of(const Tile& tile, int plane) const;
+  // Plane `index` of a tile whose bytes are in `memory`: the elements of the tile in the plane's
+  // encoding. Absent if the tile has no such plane.
   View plane(const Tile& tile, const Block& memory, int index) const;
 
   // The values from range.begin on, up to the end of `range` or of the tile. `range` lies in this
@@ -96,7 +98,6 @@ class SwappedShards {
   offload::SwapTraffic traffic() const { return extents_->traffic(); }
 
  private:
-  Encoding encoding_of(const Tile& tile, int plane) const;
   int64_t plane_offset(const Tile& tile, int plane) const;  // bytes from the start of the tile
   // Brings `tile` to cache_.
   void load(size_t tile);

@@ -53,7 +53,10 @@ void SliceTiles::update_slice(Slice& of) {
     };
     optim::Update update{.weights = part(slice.weights),
                          .gradient = inputs_.gradient(slice.part(tile))};
-    for (size_t i = 0; i < slice.states.size(); ++i) update.states[i] = part(slice.states[i]);
+    for (size_t i = 0; i < slice.states.size(); ++i) {
+      if (!slice.states[i]) continue;
+      update.states[i] = slice.encodings[i].part(slice.states[i], tile.from(slice.range.begin));
+    }
     update_tile(slice, tile, update);
   }
 }
@@ -134,8 +137,12 @@ StreamedTiles::StreamedTiles(TileInputs& inputs, const std::vector<UpdatedRange>
     // A gradient is at most as wide as master weights.
     int64_t each = size_of(slice.model_dtype == DType::f64 ? DType::f64 : DType::f32);
     if (slice.weights) each += size_of(slice.weights.dtype());
-    for (const View& state : slice.states) each += state ? size_of(state.dtype()) : 0;
-    bytes = std::max(bytes, std::min(this->options().tile_numel, slice.range.size()) * each);
+    const int64_t numel = std::min(this->options().tile_numel, slice.range.size());
+    int64_t of_states = 0;
+    for (size_t i = 0; i < slice.states.size(); ++i) {
+      if (slice.states[i]) of_states += slice.encodings[i].bytes_of(numel);
+    }
+    bytes = std::max(bytes, numel * each + of_states);
   }
   for (Room& room : rooms_) room.memory = context.allocate(bytes, Label::staging);
 }

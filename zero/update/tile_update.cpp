@@ -18,8 +18,9 @@ AnyView part_of(const AnyView& view, int64_t begin, int64_t numel) {
   return view ? view.narrow(0, begin, numel) : view;
 }
 
-// The update of one part of `range`, cut out of the update of all of it.
-optim::Update part_of(const optim::Update& whole, Range range, const UpdateRules::RuledRange& of) {
+// The update of one part of `range`, a tile of the slice, cut out of the update of all of it.
+optim::Update part_of(const UpdatedRange& slice, const optim::Update& whole, Range range,
+                      const UpdateRules::RuledRange& of) {
   const int64_t begin = of.range.begin - range.begin;
   optim::Update part = whole;
   part.site = of.site;
@@ -30,7 +31,10 @@ optim::Update part_of(const optim::Update& whole, Range range, const UpdateRules
   part.gradient = part_of(whole.gradient, begin, of.range.size());
   part.model_weights = part_of(whole.model_weights, begin, of.range.size());
   part.direction = part_of(whole.direction, begin, of.range.size());
-  for (View& state : part.states) state = part_of(state, begin, of.range.size());
+  for (size_t i = 0; i < part.states.size(); ++i) {
+    if (!part.states[i]) continue;
+    part.states[i] = slice.encodings[i].part(whole.states[i], of.range.from(range.begin));
+  }
   return part;
 }
 
@@ -90,7 +94,7 @@ void TileUpdate::issue(const UpdatedRange& slice, Range tile, const optim::Updat
                        const Rule& rule) {
   args().rules.gate().wait(slice.group, tile, context_.trace());
   for (const UpdateRules::RuledRange& part : args().rules.ranges(slice.group, tile)) {
-    rule(part_of(update, tile, part), part.hyper);
+    rule(part_of(slice, update, tile, part), part.hyper);
   }
 }
 

@@ -7,7 +7,6 @@
 
 #include "autograd/resident_source.h"
 #include "comm/gather_values.h"
-#include "core/convert.h"
 #include "core/error.h"
 #include "core/transfer.h"
 #include "kernels/scale.h"
@@ -218,7 +217,8 @@ Tensor EngineValues::gradient(std::string_view name, const std::function<double(
   if (is_here(parameter)) {
     weights().read_owned(
         index_of(parameter, parts_.groups),
-        [this](const OwnedRange& slice) { return parts_.stores.gradients->gradient(slice); },
+        {.views =
+             [this](const OwnedRange& slice) { return parts_.stores.gradients->gradient(slice); }},
         flat(values));
     kernels::scale({.x = flat(values), .factor = 1.0 / divided_by, .y = flat(values)},
                    context().compute());
@@ -300,7 +300,8 @@ void EngineValues::find_own(OwnPiece& own, ParameterIndex index, int plane, Rang
     return;
   }
   if (kept && is_held) {
-    own.read = [kept](View out) { convert_elements(kept, out); };
+    const Encoding encoding = plane == kMasterPlane ? Encoding() : weights().encoding(index, plane);
+    own.read = [kept, encoding](View out) { encoding.widen(kept, out); };
     return;
   }
   const Device device = context().device();
