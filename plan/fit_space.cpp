@@ -120,7 +120,8 @@ FitSpace::FitSpace(const hub::ModelConfigFile& model, FitSpaceOptions options)
   options_.global_batch = settle_global_batch();
   make_levels(num_blocks_);
   make_roots();
-  if (!roots_.empty() && !may_narrow_moments()) levels_[static_cast<size_t>(Saving::moments)] = {{}};
+  if (!roots_.empty() && !may_narrow_moments())
+    levels_[static_cast<size_t>(Saving::moments)] = {{}};
   check_some_candidate();
 }
 

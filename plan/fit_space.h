@@ -35,7 +35,8 @@ namespace zinc::plan {
 //            stage3_max_live_parameters, stage3_max_reuse_distance; stage 3)
 // buffers:   large and overlapped, smaller, small and in turn
 //            (reduce_bucket_size, allgather_bucket_size, overlap_comm, sub_group_size)
-// moments:   f32, bf16 (zinc.moments; only where the file has "auto" there, because results change).
+// moments:   f32, bf16 (zinc.moments; only where the file has "auto" there, because results
+// change).
 //            bf16 may even be faster; it counts as a saving all the same
 enum class Saving : uint8_t { recompute, inputs, states, weights, residency, buffers, moments };
 inline constexpr int kNumSavings = 7;
