@@ -8,11 +8,14 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
 #include "files/json/parser.h"
 #include "plan/plan.h"
+#include "plan/program_page.h"
+#include "zero/program/program.h"
 
 namespace zinc::plan {
 namespace planned_program_test {
@@ -43,8 +46,10 @@ Hardware slow() {
                         .reduce_scatter = {.alpha_seconds = 1e-4, .bytes_per_second = 1e8}}};
 }
 
-Plan plan(const std::vector<std::string>& without = {}, int64_t accumulation = 1) {
+Plan plan(const std::vector<std::string>& without = {}, int64_t accumulation = 1,
+          optim::OptimizerKind rule = optim::OptimizerKind::adamw) {
   train::Config config;
+  config.engine.optimizer.kind = rule;
   config.engine.batch = {.micro_batch = 2, .accumulation = accumulation, .sequence = 24};
   config.engine.zero.stage = 3;
   config.engine.zero.param_persistence_threshold = 0;
@@ -123,6 +128,21 @@ TEST(PlannedProgram, ThePageShowsEveryOp) {
         "reduce transformer.h.2", "\nstep\n", "norm, decide, update", "MiB"}) {
     EXPECT_NE(page.find(line), std::string::npos) << line << "\n" << page;
   }
+}
+
+TEST(PlannedProgram, ThePageHasAColumnAndAColourForEveryKindOfOp) {
+  const std::string_view script = program_page_script();
+  for (int i = 0; i <= static_cast<int>(zero::OpKind::join); ++i) {
+    const std::string_view name = zero::name_of(static_cast<zero::OpKind>(i));
+    EXPECT_NE(script.find(str("'", name, "'")), std::string_view::npos) << name;
+    EXPECT_NE(script.find(str(name, ": '#")), std::string_view::npos) << name;
+  }
+  const Plan planned = plan({}, 1, optim::OptimizerKind::muon);
+  const std::string page = describe(*planned.program);
+  EXPECT_NE(page.find("norm, decide, direct transformer.h.2 to transformer.h.0 (3), "
+                      "transform transformer.h.2 to transformer.h.0 (3), update"),
+            std::string::npos)
+      << page;
 }
 
 TEST(PlannedProgram, DifferencesAreTheOpsThatOneOfThemHas) {
