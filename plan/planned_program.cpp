@@ -152,7 +152,7 @@ struct Lane {
 const std::array<Lane, 4> kLanes{
     Lane{"weights", {"gather", "release"}},
     Lane{"gradients", {"reduce"}},
-    Lane{"update", {"norm", "decide", "update", "publish", "join"}},
+    Lane{"update", {"norm", "decide", "direct", "transform", "update", "publish", "join"}},
     Lane{"disk", {"read"}},
 };
 

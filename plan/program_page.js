@@ -14,12 +14,12 @@ window.addEventListener('error', event => fail(event.error || event.message));
 
 const kMiB = 1048576;
 const kLaneOps = { weights: ['gather', 'release'], gradients: ['reduce'],
-  update: ['norm', 'decide', 'update', 'publish', 'join'], disk: ['read'] };
+  update: ['norm', 'decide', 'direct', 'transform', 'update', 'publish', 'join'], disk: ['read'] };
 const kStreams = ['issuing thread', 'compute', 'gather', 'reduce', 'copy_in', 'copy_out', 'host'];
 const kLabelColours = { optimizer: '#8f6fd1', parameters: '#4c86d9', gradients: '#e08a3c',
   activations: '#4caf7d', workspace: '#c7b14a', communication: '#d46a8c', staging: '#8796a8' };
 const kOpColours = { gather: '#4c86d9', release: '#9bb7de', reduce: '#e08a3c', norm: '#d46a8c',
-  decide: '#d46a8c', update: '#6a4bb5', publish: '#8f6fd1', join: '#b9a6e3', read: '#c7b14a' };
+  decide: '#d46a8c', direct: '#c9824a', transform: '#a9602a', update: '#6a4bb5', publish: '#8f6fd1', join: '#b9a6e3', read: '#c7b14a' };
 const kStreamColours = { compute: '#4caf7d', gather: '#4c86d9', reduce: '#e08a3c',
   copy_in: '#8f6fd1', copy_out: '#d46a8c', host: '#c7b14a' };
 const kAdded = '#17a34a', kRemoved = '#dc3545';

@@ -43,8 +43,10 @@ Hardware slow() {
                         .reduce_scatter = {.alpha_seconds = 1e-4, .bytes_per_second = 1e8}}};
 }
 
-Plan plan(const std::vector<std::string>& without = {}, int64_t accumulation = 1) {
+Plan plan(const std::vector<std::string>& without = {}, int64_t accumulation = 1,
+          const optim::OptimizerConfig& optimizer = {}) {
   train::Config config;
+  config.engine.optimizer = optimizer;
   config.engine.batch = {.micro_batch = 2, .accumulation = accumulation, .sequence = 24};
   config.engine.zero.stage = 3;
   config.engine.zero.param_persistence_threshold = 0;
@@ -122,6 +124,18 @@ TEST(PlannedProgram, ThePageShowsEveryOp) {
         "gather transformer.wte to transformer.ln_f (5)", "release transformer.h.0",
         "reduce transformer.h.2", "\nstep\n", "norm, decide, update", "MiB"}) {
     EXPECT_NE(page.find(line), std::string::npos) << line << "\n" << page;
+  }
+}
+
+TEST(PlannedProgram, ThePageShowsTheOpsOfMatrices) {
+  const Plan planned = plan({}, 1, {.kind = optim::OptimizerKind::muon});
+  const std::string page = describe(*planned.program);
+  // Windows of 4 matrices, as each block has; blocks are updated from the last to the first.
+  for (const char* const ops :
+       {"direct transformer.h.2 to transformer.h.0 (3), transform transformer.h.2 to "
+        "transformer.h.0 (3), update transformer.ln_f to transformer.wte (5)",
+        "\ntransform_matrices "}) {
+    EXPECT_NE(page.find(ops), std::string::npos) << ops << "\n" << page;
   }
 }
 
