@@ -357,6 +357,7 @@ class Engine::Impl {
                  .cut = cut_.get(),
                  .groups = groups_,
                  .optimizer = *optimizer_,
+                 .matrices = matrices_,
                  .stores = stores_,
                  .gate = rules_.gate(),
                  .step = training_ != nullptr ? &training_->step : nullptr}) {
