@@ -65,7 +65,12 @@ INSTANTIATE_TEST_SUITE_P(
                          Family::roberta},
                     Case{.world = 2, .dtype = DType::bf16, .moments = optim::Moments::bf16},
                     Case{.world = 2, .accumulation = 2, .dtype = DType::bf16, .fp8 = true},
-                    Case{.world = 2, .dtype = DType::bf16, .narrow_logits = true}),
+                    Case{.world = 2, .dtype = DType::bf16, .narrow_logits = true},
+                    Case{.world = 3,
+                         .accumulation = 2,
+                         .dtype = DType::f16,
+                         .schedule = ReduceSchedule::micro_step,
+                         .matrices = true}),
     [](const auto& info) {
       const Case& c = info.param;
       return str(name_of(c.family), "World", c.world, "Accumulation", c.accumulation,
@@ -73,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(
                  c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
                  c.determinism == Determinism::world ? "World" : "",
                  c.moments == optim::Moments::bf16 ? "NarrowMoments" : "", c.fp8 ? "Fp8" : "",
-                 c.narrow_logits ? "NarrowLogits" : "");
+                 c.narrow_logits ? "NarrowLogits" : "", c.matrices ? "Muon" : "");
     });
 
 // The engine follows the configuration: losses differ, and are near.
