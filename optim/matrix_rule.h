@@ -37,7 +37,8 @@ class MatrixRule {
 
   // The states of an element, in the dtype of Optimizer::states().
   virtual int num_states() const = 0;
-  virtual std::string_view state_name(int i) const = 0;  // checkpoint names: "momentum_buffer"
+  // Checkpoint names: "momentum_buffer". None of the optimizer's own states has the same.
+  virtual std::string_view state_name(int i) const = 0;
   // The dtype of directions and steps, beside weights of `weights`: f32 | f64. At most as wide.
   virtual DType direction_dtype(DType weights) const { return weights; }
 

@@ -119,6 +119,23 @@ class NoOptimizer final : public optim::Optimizer {
   }
 };
 
+// Throws InvalidArgument for states that the engine could not keep or tell apart.
+void require_states(const optim::Optimizer& optimizer) {
+  const auto require_few = [&](std::string_view of, int count) {
+    require(count >= 0 && count <= optim::kMaxOptimizerStates, "optimizer ", optimizer.name(), ": ",
+            of, " has ", count, " states of an element; at most ", optim::kMaxOptimizerStates,
+            " are kept");
+  };
+  require_few("the update", optimizer.num_states());
+  if (optimizer.matrix_rule() == nullptr) return;
+  require_few("the matrix rule", optimizer.matrix_rule()->num_states());
+  std::set<std::string_view> names;
+  for (const std::string_view name : optimizer.state_names()) {
+    require(names.insert(name).second, "optimizer ", optimizer.name(), ": two states are called '",
+            name, "': give those of the matrix rule names of their own");
+  }
+}
+
 // Takes the client's own optimizer out of the options, or makes the configured one.
 std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
                                                    EngineOptions& options, uint64_t seed) {
@@ -129,8 +146,9 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
             "parameter_groups and gradient_sums out");
     return std::make_unique<NoOptimizer>();
   }
-  if (options.optimizer != nullptr) return std::move(options.optimizer);
-  return optim::make_optimizer(config.optimizer, seed);
+  if (options.optimizer == nullptr) return optim::make_optimizer(config.optimizer, seed);
+  require_states(*options.optimizer);
+  return std::move(options.optimizer);
 }
 
 int64_t recompute_every(nn::Model& model, const RecomputeConfig& recompute) {
@@ -357,6 +375,7 @@ class Engine::Impl {
                  .cut = cut_.get(),
                  .groups = groups_,
                  .optimizer = *optimizer_,
+                 .matrices = matrices_,
                  .stores = stores_,
                  .gate = rules_.gate(),
                  .step = training_ != nullptr ? &training_->step : nullptr}) {

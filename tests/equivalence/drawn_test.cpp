@@ -61,6 +61,8 @@ Drawn draw_numerics(Draw& draw) {
     config.gradient.accumulation_dtype = draw.named("sums", {DType::f32, c.dtype});
   }
   c.unequal = draw.flip("unequal");
+  c.matrices = draw.one_of("matrices", {false, false, true});
+  if (c.matrices) take_matrices(config);
   return {c, config};
 }
 

@@ -113,12 +113,33 @@ INSTANTIATE_TEST_SUITE_P(
                     {3, kHost, kHost, kHorizontal, kStreamed, 0.3}}},
         PlacedCase{{1, 2, DType::bf16, ReduceSchedule::micro_step},
                    {{2, kHost, kNone, kVertical, kStreamed, 0.9},
-                    {3, kHost, kNvme, kVertical, kByHost, 0.4}}}),
+                    {3, kHost, kNvme, kVertical, kByHost, 0.4}}},
+        PlacedCase{{.world = 2, .matrices = true},
+                   {{1, kNone},
+                    {3, kNone, kNvme},
+                    {2, kHost},
+                    {2, kHost, kNone, kHorizontal, kStreamed},
+                    {3, kHost, kHost, kHorizontal, kByHost, 0.4},
+                    {3, kHost, kHost, kHorizontal, kStreamed, 0.4},
+                    {3, kNvme, kNvme},
+                    {2, kNvme, kNone, kHorizontal, kByHost, 1.0, kNone, kSwapped}}},
+        PlacedCase{{.accumulation = 2,
+                    .dtype = DType::bf16,
+                    .schedule = ReduceSchedule::micro_step,
+                    .moments = optim::Moments::bf16,
+                    .matrices = true},
+                   {{3, kNone},
+                    {3, kHost, kNone, kVertical, kByHost, 0.4},
+                    {2, kHost, kNone, kHorizontal, kStreamed, 0.4},
+                    {3, kHost, kNvme, kVertical},
+                    {3, kNvme, kHost, kVertical},
+                    {1, kNvme}}}),
     [](const auto& info) {
       const Case& c = info.param.run;
       return str("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
                  info.param.places.front().ratio < 1.0 ? "Split" : "",
-                 c.rule == optim::OptimizerKind::adam8bit ? "MomentsInBlocks" : "");
+                 c.rule == optim::OptimizerKind::adam8bit ? "MomentsInBlocks" : "",
+                 c.matrices ? "Muon" : "");
     });
 
 #if defined(ZINC_CUDA_EMULATED)

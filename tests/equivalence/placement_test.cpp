@@ -66,16 +66,21 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.world = 2, .dtype = DType::bf16, .moments = optim::Moments::bf16},
                     Case{.world = 2, .dtype = DType::bf16, .rule = optim::OptimizerKind::adam8bit},
                     Case{.world = 2, .accumulation = 2, .dtype = DType::bf16, .fp8 = true},
-                    Case{.world = 2, .dtype = DType::bf16, .narrow_logits = true}),
+                    Case{.world = 2, .dtype = DType::bf16, .narrow_logits = true},
+                    Case{.world = 3,
+                         .accumulation = 2,
+                         .dtype = DType::f16,
+                         .schedule = ReduceSchedule::micro_step,
+                         .matrices = true}),
     [](const auto& info) {
       const Case& c = info.param;
-      return str(name_of(c.family), "World", c.world, "Accumulation", c.accumulation,
-                 name_of(c.dtype),
-                 c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
-                 c.determinism == Determinism::world ? "World" : "",
-                 c.moments == optim::Moments::bf16 ? "NarrowMoments" : "",
-                 c.rule == optim::OptimizerKind::adam8bit ? "MomentsInBlocks" : "",
-                 c.fp8 ? "Fp8" : "", c.narrow_logits ? "NarrowLogits" : "");
+      return str(
+          name_of(c.family), "World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
+          c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
+          c.determinism == Determinism::world ? "World" : "",
+          c.moments == optim::Moments::bf16 ? "NarrowMoments" : "",
+          c.rule == optim::OptimizerKind::adam8bit ? "MomentsInBlocks" : "", c.fp8 ? "Fp8" : "",
+          c.narrow_logits ? "NarrowLogits" : "", c.matrices ? "Muon" : "");
     });
 
 // The engine follows the configuration: losses differ, and are near.

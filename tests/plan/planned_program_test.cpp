@@ -47,9 +47,9 @@ Hardware slow() {
 }
 
 Plan plan(const std::vector<std::string>& without = {}, int64_t accumulation = 1,
-          optim::OptimizerKind rule = optim::OptimizerKind::adamw) {
+          const optim::OptimizerConfig& optimizer = {}) {
   train::Config config;
-  config.engine.optimizer.kind = rule;
+  config.engine.optimizer = optimizer;
   config.engine.batch = {.micro_batch = 2, .accumulation = accumulation, .sequence = 24};
   config.engine.zero.stage = 3;
   config.engine.zero.param_persistence_threshold = 0;
@@ -137,12 +137,18 @@ TEST(PlannedProgram, ThePageHasAColumnAndAColourForEveryKindOfOp) {
     EXPECT_NE(script.find(str("'", name, "'")), std::string_view::npos) << name;
     EXPECT_NE(script.find(str(name, ": '#")), std::string_view::npos) << name;
   }
-  const Plan planned = plan({}, 1, optim::OptimizerKind::muon);
+}
+
+TEST(PlannedProgram, ThePageShowsTheOpsOfMatrices) {
+  const Plan planned = plan({}, 1, {.kind = optim::OptimizerKind::muon});
   const std::string page = describe(*planned.program);
-  EXPECT_NE(page.find("norm, decide, direct transformer.h.2 to transformer.h.0 (3), "
-                      "transform transformer.h.2 to transformer.h.0 (3), update"),
-            std::string::npos)
-      << page;
+  // Windows of 4 matrices, as each block has; blocks are updated from the last to the first.
+  for (const char* const ops :
+       {"direct transformer.h.2 to transformer.h.0 (3), transform transformer.h.2 to "
+        "transformer.h.0 (3), update transformer.ln_f to transformer.wte (5)",
+        "\ntransform_matrices "}) {
+    EXPECT_NE(page.find(ops), std::string::npos) << ops << "\n" << page;
+  }
 }
 
 TEST(PlannedProgram, DifferencesAreTheOpsThatOneOfThemHas) {

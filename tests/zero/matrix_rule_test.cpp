@@ -70,9 +70,10 @@ class NormalizedRows final : public optim::MatrixRule {
 
 class OwnOptimizer final : public optim::Optimizer {
  public:
+  explicit OwnOptimizer(std::string_view first_state = "mean") : first_state_(first_state) {}
   std::string_view name() const override { return "RowsAndSigns"; }
   int num_states() const override { return 2; }
-  std::string_view state_name(int i) const override { return i == 0 ? "mean" : "last"; }
+  std::string_view state_name(int i) const override { return i == 0 ? first_state_ : "last"; }
   void update(const optim::Update& args, const optim::HyperParameters& hyper,
               StreamRef stream) const override {
     optim::update_elements(args, 2, stream, [hyper]<class A>(A& weight, A gradient, auto& states) {
@@ -84,6 +85,7 @@ class OwnOptimizer final : public optim::Optimizer {
   const optim::MatrixRule* matrix_rule() const override { return &rows_; }
 
  private:
+  std::string_view first_state_;
   NormalizedRows rows_;
 };
 
@@ -219,6 +221,110 @@ TEST(AMatrixRule, OfAnother_IsNoStateOfAParameter) {
               std::string::npos);
     EXPECT_NE(message("transformer.wte.weight", "momentum_buffer").find("element by element"),
               std::string::npos);
+  });
+}
+
+// `failing` names the call that ends in an error: the third of its kind.
+class FailingRows final : public optim::MatrixRule {
+ public:
+  explicit FailingRows(std::string_view failing) : failing_(failing) {}
+  bool takes(const autograd::Parameter& parameter) const override { return rows_.takes(parameter); }
+  int num_states() const override { return rows_.num_states(); }
+  std::string_view state_name(int i) const override { return rows_.state_name(i); }
+  void direct(const optim::Update& args, const optim::HyperParameters& hyper,
+              StreamRef stream) const override {
+    count("direct");
+    rows_.direct(args, hyper, stream);
+  }
+  void transform(const View& matrix, const optim::HyperParameters& hyper,
+                 StreamRef stream) const override {
+    count("transform");
+    rows_.transform(matrix, hyper, stream);
+  }
+  void apply(const optim::Update& args, const optim::HyperParameters& hyper,
+             StreamRef stream) const override {
+    count("apply");
+    rows_.apply(args, hyper, stream);
+  }
+  int64_t flops(int64_t rows, int64_t columns) const override { return rows_.flops(rows, columns); }
+
+ private:
+  void count(std::string_view call) const {
+    if (call == failing_ && ++calls_ == 3) throw NumericsError("call 3 has burst");
+  }
+
+  NormalizedRows rows_;
+  std::string_view failing_;
+  mutable int calls_ = 0;
+};
+
+class FailingOptimizer final : public optim::Optimizer {
+ public:
+  explicit FailingOptimizer(std::string_view failing) : failing_(failing) {}
+  std::string_view name() const override { return own_.name(); }
+  int num_states() const override { return own_.num_states(); }
+  std::string_view state_name(int i) const override { return own_.state_name(i); }
+  void update(const optim::Update& args, const optim::HyperParameters& hyper,
+              StreamRef stream) const override {
+    own_.update(args, hyper, stream);
+  }
+  const optim::MatrixRule* matrix_rule() const override { return &failing_; }
+
+ private:
+  OwnOptimizer own_;
+  FailingRows failing_;
+};
+
+// Tiles and copies that are under way when it fails end before their memory goes.
+TEST(AMatrixRule, ThatFails_IsTheErrorOfItsStepAndOfAnyOtherUpdate) {
+  const offload::SwapFolder folder;
+  for (const OffloadDevice states :
+       {OffloadDevice::none, OffloadDevice::cpu, OffloadDevice::nvme}) {
+    for (const char* const failing : {"direct", "transform", "apply"}) {
+      SCOPED_TRACE(str(name_of(states), ", ", failing));
+      comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+        nn::Gpt2 model(tiny_config());
+        EngineConfig config = config_of(2, DType::bf16);
+        config.batch.accumulation = 1;
+        config.zero.sub_group_size = 2048;
+        config.zero.offload_optimizer = {.device = states,
+                                         .nvme_path = folder.path(),
+                                         .pipeline_read = true,
+                                         .pipeline_write = true};
+        EngineOptions options;
+        options.optimizer = std::make_unique<FailingOptimizer>(failing);
+        Engine engine(model, config, world, std::move(options));
+        engine.backward(engine.forward(make_batch(0)));
+        const auto expect_error = [](const auto& use) {
+          try {
+            use();
+            ADD_FAILURE() << "nothing was thrown";
+          } catch (const Error& error) {
+            EXPECT_NE(std::string(error.what()).find("has burst"), std::string::npos)
+                << error.what();
+          }
+        };
+        expect_error([&] { engine.step(); });
+        expect_error([&] { engine.finish_update(); });
+      });
+      EXPECT_TRUE(folder.is_empty());
+    }
+  }
+}
+
+TEST(AMatrixRule, HasStatesUnderNamesOfTheirOwn) {
+  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    EngineOptions options;
+    options.optimizer = std::make_unique<OwnOptimizer>("momentum_buffer");
+    std::string message;
+    try {
+      const Engine engine(model, config_of(0, DType::f32), world, std::move(options));
+    } catch (const InvalidArgument& error) {
+      message = error.what();
+    }
+    EXPECT_NE(message.find("two states are called 'momentum_buffer'"), std::string::npos)
+        << message;
   });
 }
 

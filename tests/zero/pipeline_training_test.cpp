@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <mutex>
@@ -16,6 +18,7 @@
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "core/philox.h"
+#include "optim/factory.h"
 #include "parallel/pipeline_cut.h"
 #include "tests/zero/mesh_models.h"
 #include "tests/zero/tiny_model.h"
@@ -135,6 +138,14 @@ void set_mesh(comm::World& world, const Ranks& ranks) {
   world.configure(settings);
 }
 
+std::string_view first_state_of(const nn::Parameter& parameter, const EngineConfig& config) {
+  const auto optimizer = optim::make_optimizer(config.optimizer);
+  const bool is_matrix = optimizer->matrix_rule() != nullptr &&
+                         parameter.name().find(".h.") != std::string::npos &&
+                         optimizer->matrix_rule()->takes(parameter);
+  return is_matrix ? "momentum_buffer" : "exp_avg";
+}
+
 void pass(Engine& engine, std::span<const nn::Batch> batches) {
   const auto together = static_cast<size_t>(engine.config().batches_per_call());
   for (size_t i = 0; i < batches.size(); i += together) {
@@ -184,7 +195,7 @@ Trained train(const Way& run) {
     mine.figures.push_back(evaluation.mean());
     for (const auto& [name, parameter] : model->named_parameters()) {
       keep(engine.parameter(name));
-      keep(engine.optimizer_state(name, "exp_avg"));
+      keep(engine.optimizer_state(name, first_state_of(*parameter, engine.config())));
     }
     const std::lock_guard lock(mutex);
     if (result.values.empty()) result = mine;
@@ -235,6 +246,11 @@ INSTANTIATE_TEST_SUITE_P(Meshes, UntiedPipeline,
                                           testing::Values(1)),
                          [](const auto& info) { return testing::PrintToString(info.index); });
 
+void muon(EngineConfig& config) {
+  config.optimizer.kind = optim::OptimizerKind::muon;
+  config.optimizer.matrix_hyper = {.lr = 1e-2, .weight_decay = 0.1, .momentum = 0.9};
+}
+
 // Other settings of a configuration change no bit either.
 TEST(PipelineBits, AreThoseWithoutOne_WhateverElseIsAsked) {
   const std::vector<std::pair<const char*, Way>> runs{
@@ -268,6 +284,20 @@ TEST(PipelineBits, AreThoseWithoutOne_WhateverElseIsAsked) {
               config.pipeline.partition = parallel::PipelinePartition::uniform;
             }}},
       {"shuffled", {.ranks = {.pipe = 2}, .shuffled = true}},
+      {"matrices", {.dtype = DType::f16, .change = muon}},
+      {"matrices in host memory",
+       {.stage = 2,
+        .change =
+            [](EngineConfig& config) {
+              muon(config);
+              config.zero.offload_optimizer.device = OffloadDevice::cpu;
+            }}},
+      {"matrices on the last rank alone",
+       {.change =
+            [](EngineConfig& config) {
+              muon(config);
+              config.optimizer.muon.exclude = {"*.h.0.*", "*.h.1.*", "*.h.2.*", "*.attn.*"};
+            }}},
   };
   for (const auto& [name, given] : runs) {
     Way run = given;
@@ -607,6 +637,28 @@ TEST(PipelineErrors, NameTheCure) {
                            engine.release_to_model();
                          }),
               HasSubstr("call it between steps"));
+}
+
+// Also by a rank that has not got the parameter, before it waits for the one that has.
+TEST(PipelineErrors, AStateOfAnotherRule_IsRefusedByEveryRank) {
+  std::atomic<int> refusals = 0;
+  comm::run_local_ranks(2, {.seed = 7, .num_threads = 1}, [&](comm::World& world) {
+    set_mesh(world, {.pipe = 2});
+    world.pipe()->communicator().set_deadline(std::chrono::seconds(5));
+    const auto model = make(Kind::gpt2);
+    Engine engine(*model, config_of({.change = muon}), world);
+    for (const char* const block : {"0", "3"}) {
+      const std::string name = str("transformer.h.", block, ".mlp.c_fc.weight");
+      EXPECT_EQ(engine.optimizer_state(name, "momentum_buffer").numel(), 24 * 96);
+      try {
+        engine.optimizer_state(name, "exp_avg");
+      } catch (const InvalidArgument& error) {
+        EXPECT_THAT(error.what(), HasSubstr("as a whole matrix"));
+        ++refusals;
+      }
+    }
+  });
+  EXPECT_EQ(refusals, 4);
 }
 
 struct NoStages : test::LossOnly {

@@ -34,8 +34,9 @@ StepPolicy sharded_policy() {
 // A tiny GPT-2 on four ranks, recorded.
 class Recorded {
  public:
-  explicit Recorded(const char* frozen = nullptr)
-      : scope_(context_), groups_(groups_of(model_, frozen)) {}
+  // `has_matrices`: an update rule takes the weights of the blocks as whole matrices.
+  explicit Recorded(const char* frozen = nullptr, bool has_matrices = false)
+      : scope_(context_), groups_(groups_of(model_, frozen, has_matrices)) {}
 
   StepProgram program(const StepPolicy& policy, const ClientRewrites& client = {},
                       int64_t together = 1) {
@@ -67,9 +68,14 @@ class Recorded {
   }
 
  private:
-  static ShardGroups groups_of(nn::Model& model, const char* frozen) {
+  static ShardGroups groups_of(nn::Model& model, const char* frozen, bool has_matrices) {
     if (frozen != nullptr) model.freeze(frozen);
-    return make_shard_groups(model, 4, 0);
+    LayoutOptions options;
+    for (const auto& [name, parameter] : model.named_parameters()) {
+      const bool is_matrix = parameter->shape().rank() == 2 && name.find(".h.") != name.npos;
+      if (has_matrices && is_matrix) options.matrices.insert(parameter);
+    }
+    return make_shard_groups(model, 4, 0, {}, options);
   }
 
   Context context_{{.num_threads = 1}};
@@ -806,6 +812,73 @@ TEST(StepProgramCheck, RefusesAStepThatIsWrongAndNamesThePlace) {
     policy.prefetch_numel = 0;
     policy.update = wrong.update;
     const StepProgram made = recorded.program(policy);
+    Program program = made.program;
+    wrong.damage(program);
+    const std::string message = recorded.complaint(program, made);
+    EXPECT_NE(message.find(wrong.words), std::string::npos) << wrong.name << ": " << message;
+  }
+}
+
+// With windows of two groups: eight matrices for four ranks.
+std::vector<WrongStep> wrong_steps_of_matrices() {
+  const auto is = [](OpKind kind) { return [kind](const Op& op) { return op.kind == kind; }; };
+  const auto step = [](Program& p) -> std::vector<Op>& { return p.step.front().after; };
+  return {
+      {.name = "directions ahead of the decision",
+       .damage =
+           [=](Program& p) {
+             const auto direct = std::ranges::find_if(step(p), is(OpKind::direct));
+             std::swap(*std::ranges::find_if(step(p), is(OpKind::decide)), *direct);
+           },
+       .words = "nothing has decided yet"},
+      {.name = "directions in a pass",
+       .damage = [](Program& p) { move_from_step(p, OpKind::direct, EventKind::end); },
+       .words = "it has its place in the step"},
+      {.name = "directions twice",
+       .damage =
+           [=](Program& p) {
+             const auto direct = std::ranges::find_if(step(p), is(OpKind::direct));
+             step(p).insert(direct, Op(*direct));
+           },
+       .words = "its directions are made already"},
+      {.name = "directions of a group without matrices",
+       .damage =
+           [=](Program& p) {
+             const auto direct = std::ranges::find_if(step(p), is(OpKind::direct));
+             step(p).insert(direct, {OpKind::direct, 0});
+           },
+       .words = "the group has no matrices"},
+      {.name = "no steps",
+       .damage = [](Program& p) { take_from_step(p, OpKind::transform); },
+       .words = "the steps of its matrices are not made"},
+      {.name = "the steps of another group",
+       .damage =
+           [=](Program& p) {
+             const auto transform = std::ranges::find_if(step(p), is(OpKind::transform));
+             transform->group = std::ranges::find_if(step(p), is(OpKind::direct))->group;
+           },
+       .words = "it stands for the group whose directions were made last"},
+      {.name = "a window within another",
+       .damage =
+           [=](Program& p) {
+             const auto update =
+                 std::ranges::find_if(std::ranges::find_if(step(p), is(OpKind::transform)),
+                                      step(p).end(), is(OpKind::update));
+             const Op late = *update;
+             step(p).erase(update);
+             step(p).insert(std::ranges::find_if(step(p), is(OpKind::publish)), late);
+           },
+       .words = "groups of the transform before it are not updated yet"},
+  };
+}
+
+TEST(StepProgramCheck, RefusesAStepThatIsWrongForMatricesAndNamesThePlace) {
+  Recorded recorded(nullptr, true);
+  for (const WrongStep& wrong : wrong_steps_of_matrices()) {
+    StepPolicy policy = sharded_policy();
+    policy.sees_matrices = true;
+    const StepProgram made = recorded.program(policy);
+    ASSERT_EQ(made.program.matrix_windows().size(), 2u);
     Program program = made.program;
     wrong.damage(program);
     const std::string message = recorded.complaint(program, made);

@@ -156,8 +156,15 @@ class Proof {
     refuse(!decided_, "nothing has decided yet", op);
     refuse(!has_matrices(inputs_.groups[op.group]), "the group has no matrices", op);
     refuse(state.matrices != Matrices::none, "its directions are made already", op);
+    // Their steps would be lost, and tiles in swap space have one order in both rounds.
+    refuse(std::ranges::any_of(states_, has_steps_left),
+           "groups of the transform before it are not updated yet", op);
     state.matrices = Matrices::directed;
     directed_.push_back(op.group);
+  }
+
+  static bool has_steps_left(const State& state) {
+    return state.matrices == Matrices::steps && state.update == Update::due;
   }
 
   void transform(const Op& op) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/executor.h"
 #include "core/transfer.h"
 #include "kernels/fill.h"
 
@@ -174,19 +175,32 @@ bool MatrixPhase::is_own(const Matrix& matrix) const {
   return matrix.owner == (context_.device().meta ? open_->busiest : communicator_.rank());
 }
 
-void MatrixPhase::transform_own(const View& values, const Matrix& matrix,
-                                const UpdateRules& rules) const {
+void MatrixPhase::transform_own(const View& values, const Matrix& matrix, const UpdateRules& rules,
+                                StreamRef stream) const {
   const auto ranges = rules.ranges(matrix.group->index(), matrix.placement->range());
   rule_.transform(values.reshape(matrix.placement->parameter->shape()), ranges.front().hyper,
-                  context_.compute());
+                  stream);
+}
+
+void MatrixPhase::take_room_of_others(const View& values, const UpdateRules& rules) const {
+  if (!context_.device().meta) return;
+  // What is queued here takes no time in a plan.
+  const auto beside = make_inline_stream("room of other owners", 0, nullptr);
+  for (const Matrix& matrix : open_->matrices) {
+    if (is_own(matrix)) continue;
+    transform_own(values.narrow(0, 0, matrix.placement->parameter->numel()), matrix, rules,
+                  *beside);
+  }
 }
 
 void MatrixPhase::share_steps(const UpdateRules& rules) {
   for (const Matrix& matrix : open_->matrices) {
     if (!is_own(matrix)) continue;
-    transform_own(in_slots(matrix.placement->range(), matrix.group->index()), matrix, rules);
+    transform_own(in_slots(matrix.placement->range(), matrix.group->index()), matrix, rules,
+                  context_.compute());
   }
   if (communicator_.size() == 1) return;
+  take_room_of_others(device_view(on_device_, 0, open_->numel), rules);
   for (const Matrix& matrix : open_->matrices) {
     communicator_.broadcast(
         {.inout = in_slots(matrix.placement->range(), matrix.group->index()), .root = matrix.owner},
@@ -216,7 +230,7 @@ void MatrixPhase::rehearse(int group, const UpdateRules& rules) {
             ? device_view(rooms.whole, matrix.place, matrix.placement->parameter->numel())
             : in_slots(matrix.placement->range(), matrix.group->index());
     kernels::fill({.y = values}, context_.compute());
-    transform_own(values, matrix, rules);
+    transform_own(values, matrix, rules, context_.compute());
   }
 }
 
@@ -278,8 +292,9 @@ void MatrixPhase::exchange(const UpdateRules& rules) {
   for (const Matrix& matrix : open_->matrices) {
     if (!is_own(matrix)) continue;
     transform_own(device_view(whole, matrix.place, matrix.placement->parameter->numel()), matrix,
-                  rules);
+                  rules, stream);
   }
+  take_room_of_others(device_view(whole, 0, open_->owned_numel), rules);
   comm::AllToAllCounts back{.sent = out.received, .received = out.sent, .largest = out.largest};
   communicator_.all_to_all({.in = pieces_of_own(pack), .out = own_pieces(nothing), .counts = &back},
                            stream);

@@ -15,8 +15,8 @@
 //
 // The owners of a window's matrices: the matrix with the most operations first, each to the rank
 // that has the fewest so far. So they follow from shapes alone, and no bit depends on them. All
-// ranks take the same memory but for what the rule itself takes; a meta device, and so a plan, does
-// the work of the rank that owns the largest matrix.
+// ranks take the same memory but for what the rule itself takes. A meta device, and so a plan, does
+// the work of the rank that owns the largest matrix, and takes the memory of all.
 #pragma once
 
 #include <cstddef>
@@ -104,7 +104,11 @@ class MatrixPhase {
   void share_steps(const UpdateRules& rules);
   // True for a matrix that this rank turns into steps.
   bool is_own(const Matrix& matrix) const;
-  void transform_own(const View& values, const Matrix& matrix, const UpdateRules& rules) const;
+  void transform_own(const View& values, const Matrix& matrix, const UpdateRules& rules,
+                     StreamRef stream) const;
+  // On a meta device: the memory that the rule takes for matrices of other ranks. `values`: room
+  // for any of them.
+  void take_room_of_others(const View& values, const UpdateRules& rules) const;
   void copy_host_slots(bool to_device);
   // Memory for an exchange. All ranks take the same.
   struct Rooms {

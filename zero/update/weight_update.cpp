@@ -187,8 +187,14 @@ void WeightUpdate::direct(int group) {
   guarded([&] {
     if (!is_under_way_) return;
     const std::vector<int>& open = matrices_->groups_in_window();
-    if (std::ranges::find(open, group) == open.end()) close_window();
-    matrices_->open(group);
+    if (std::ranges::find(open, group) == open.end()) {
+      close_window();
+      matrices_->open(group);
+      // Its memory belongs to the compute stream, which may still use what lay there before.
+      for (const auto& processor : direct_.processors) {
+        order(context_.compute(), processor->stream());
+      }
+    }
     for (const auto& driver : direct_.drivers) driver->update(group);
   });
 }

@@ -129,6 +129,18 @@ void EngineValues::require_trained_in_pipeline(const nn::Parameter& parameter) c
           "' is frozen: it has neither gradient nor optimizer state");
 }
 
+int EngineValues::plane_of(const nn::Parameter& parameter, std::string_view state) const {
+  const int plane = kFirstStatePlane + parts_.optimizer.state_index(state);
+  require_trained_in_pipeline(parameter);
+  if (is_here(parameter)) require_trained(parts_.groups.at(index_of(parameter, parts_.groups)));
+  const bool is_matrix = parts_.matrices.contains(&parameter);
+  require(has_plane(parts_.optimizer.states(),
+                    is_matrix ? SegmentKind::matrices : SegmentKind::trained, plane),
+          "parameter '", parameter.name(), "' has no state called '", state,
+          "': the update rule takes it ", is_matrix ? "as a whole matrix" : "element by element");
+  return plane;
+}
+
 Tensor EngineValues::on_all_stages(const nn::Parameter& parameter, const Tensor& values) {
   if (parts_.cut == nullptr || parameter.numel() == 0) return values;
   parts_.world.pipe()
@@ -149,17 +161,8 @@ Tensor EngineValues::read_here(const nn::Parameter& parameter,
   const Tensor values = host_tensor(parameter);
   const ParameterIndex index = index_of(parameter, parts_.groups);
   if (state) {
-    const int plane = kFirstStatePlane + parts_.optimizer.state_index(*state);
-    require_trained_in_pipeline(parameter);
-    if (is_here(parameter)) {
-      const Placement& placement = parts_.groups.at(index);
-      require_trained(placement);
-      require(
-          has_plane(parts_.optimizer.states(), placement.segment, plane), "parameter '",
-          parameter.name(), "' has no state called '", *state, "': the update rule takes it ",
-          placement.segment == SegmentKind::matrices ? "as a whole matrix" : "element by element");
-      weights().read_state(index, plane, flat(values));
-    }
+    const int plane = plane_of(parameter, *state);
+    if (is_here(parameter)) weights().read_state(index, plane, flat(values));
   } else if (is_here(parameter)) {
     weights().read_master(index, flat(values));
   }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,7 @@ class EngineValues {
     const parallel::PipelineCut* cut = nullptr;  // null: this rank has all of the model
     const ShardGroups& groups;
     const optim::Optimizer& optimizer;
+    const std::set<const autograd::Parameter*>& matrices;  // updated as whole, on any rank
     Stores& stores;
     UpdateGate& gate;
     WholeStep* step;  // null: the engine only computes
@@ -82,6 +84,8 @@ class EngineValues {
   // In a pipeline: throws InvalidArgument for a frozen parameter on all ranks, before one of them
   // waits for another.
   void require_trained_in_pipeline(const nn::Parameter& parameter) const;
+  // The plane of a state. Throws InvalidArgument, on all ranks, if the parameter has no such state.
+  int plane_of(const nn::Parameter& parameter, std::string_view state) const;
   // The values of the parameter, or of this rank's slice of it, on all ranks of a pipeline.
   Tensor read_here(const nn::Parameter& parameter, std::optional<std::string_view> state);
   // The values that the rank which speaks for the parameter has, on all ranks of a pipeline.
