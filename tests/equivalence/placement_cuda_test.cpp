@@ -115,16 +115,14 @@ INSTANTIATE_TEST_SUITE_P(
                    {{2, kHost, kNone, kVertical, kStreamed, 0.9},
                     {3, kHost, kNvme, kVertical, kByHost, 0.4}}},
         PlacedCase{{.world = 2, .matrices = true},
-                   {{2, kHost},
-                    {2, kHost, kNone, kHorizontal, kStreamed},
-                    {3, kHost, kHost, kHorizontal, kByHost, 0.4},
+                   {{3, kHost, kHost, kHorizontal, kByHost, 0.4},
                     {2, kNvme, kNone, kHorizontal, kByHost, 1.0, kNone, kSwapped}}},
         PlacedCase{{.accumulation = 2,
                     .dtype = DType::bf16,
                     .schedule = ReduceSchedule::micro_step,
                     .moments = optim::Moments::bf16,
                     .matrices = true},
-                   {{3, kHost, kNone, kVertical, kByHost, 0.4}, {1, kNvme}}}),
+                   {{2, kHost, kNone, kHorizontal, kStreamed, 0.4}}}),
     [](const auto& info) {
       const Case& c = info.param.run;
       return str("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
