@@ -31,7 +31,7 @@ namespace zinc::kernels {
 
 struct ElementUpdate {
   UpdateRule rule = UpdateRule::adamw;
-  View weights{};      // [n] f64 | f32 master weights, in place
+  View weights{};      // [n] f64 | f32 master weights, in place; only read for a direction
   ConstView gradient;  // [n] f32 | bf16 | f16 (f64 with f64)
   // num_states(rule) of [n], in place: f64 with a gradient of f64, else f32; or bf16 all, for rules
   // with at most two; or all [encoded_bytes(n)] u8, aligned to 8, for rules with state_formats(), n
@@ -39,7 +39,7 @@ struct ElementUpdate {
   std::array<View, kMaxUpdateStates> states{};
   View model_weights{};  // [n] bf16 | f16 | f32, overwrites; may be absent
   // [n] f32 | bf16 | f16 (f64 with f64), overwrites: the result of a rule with makes_direction(),
-  // for which `weights` and `model_weights` are absent
+  // for which `model_weights` are absent, and `weights` too unless it has reads_weights()
   View direction{};
   ConstView factor{};  // [1] f32 on the device: multiplies the gradient; absent: 1
   ConstView skip{};    // [1] i32 on the device, may be absent: non-zero leaves every bit as it is

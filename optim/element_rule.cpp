@@ -60,9 +60,11 @@ std::string_view ElementRule::name() const {
     case UpdateRule::momentum:
     case UpdateRule::sgd:
       return "SGD";
+    case UpdateRule::gradient:
+    case UpdateRule::lamb:
     case UpdateRule::muon:
     case UpdateRule::sgdw:
-      break;  // optim/muon.h
+      break;  // of rules that see whole parameters
   }
   return "?";
 }

@@ -73,7 +73,7 @@ void change_elements(const Update& args, const View& changed, int num_states, St
 
 }  // namespace detail
 
-// For Optimizer::update() and MatrixRule::apply(): calls step(weight, gradient, states) for every
+// For Optimizer::update() and WholeRule::apply(): calls step(weight, gradient, states) for every
 // element. A is f32, and f64 for f64 weights.
 //   A& weight                                     to be changed
 //   A gradient                                    of the mean loss, clipped
@@ -85,7 +85,7 @@ void update_elements(const Update& args, int num_states, StreamRef stream, const
   detail::change_elements(args, args.weights, num_states, stream, step);
 }
 
-// For MatrixRule::direct(): calls step(direction, gradient, states) for every element, as
+// For WholeRule::direct(): calls step(direction, gradient, states) for every element, as
 // update_elements() does. For a rule whose directions have the dtype of weights.
 //   A& direction    to be set
 template <class Step>

@@ -52,6 +52,8 @@ void update_block(const ElementUpdate& args, const StepScalars<float>& scalars, 
   const std::array<float, kMaxUpdateScalars> values = scalars.values;  // no store changes them
   const LaneScalars k{values};
   const LaneVec factor = constant(scalars.factor);
+  const float* const weights =
+      reads_weights(kRule) ? args.weights.data_as<float>() + begin : nullptr;
   State* states[kNum + 1];
   for (int j = 0; j < kNum; ++j) {
     states[j] = args.states[static_cast<size_t>(j)].template data_as<State>() + begin;
@@ -59,7 +61,7 @@ void update_block(const ElementUpdate& args, const StepScalars<float>& scalars, 
   for_each_vector(n, [&](int64_t i, auto load, auto store) HWY_ATTR {
     const LaneNumber zero(0.0);
     LaneNumber w = zero;
-    if constexpr (!makes_direction(kRule)) w.lanes = load(static_cast<const float*>(result + i));
+    if constexpr (reads_weights(kRule)) w.lanes = load(weights + i);
     LaneNumber s[4] = {zero, zero, zero, zero};
     for (int j = 0; j < kNum; ++j) s[j].lanes = load(static_cast<const State*>(states[j] + i));
     UpdateRow<kRule>::step(w, LaneNumber(hn::Mul(load(gradient + i), factor)), s, k);

@@ -25,7 +25,8 @@ struct Operands {
   UpdateRule rule;
   int num_states;
   int num_scalars;
-  float* weights;  // may be null: 0
+  const float* weights;  // may be null: 0
+  float* updated;        // `weights`, or null for a direction
   const Gradient* gradient;
   State* states[kMaxUpdateStates];
   Rounded* rounded;         // the model's weights, or the direction; may be null
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(kMapThreads)
     for (int j = 0; j < kMaxUpdateStates; ++j) {
       if (j < at.num_states) store_floats(at.states[j], first, n, aligned, s[j]);
     }
-    if (at.weights != nullptr) store_floats(at.weights, first, n, aligned, w);
+    if (at.updated != nullptr) store_floats(at.updated, first, n, aligned, w);
     if (at.rounded != nullptr) store_floats(at.rounded, first, n, aligned, w);
   }
 }
@@ -142,6 +143,7 @@ void run(const ElementUpdate& args, const View& rounded, const Scalars& scalars,
       .num_states = num_states(args.rule),
       .num_scalars = num_scalars(args.rule),
       .weights = args.weights ? args.weights.data_as<float>() : nullptr,
+      .updated = makes_direction(args.rule) ? nullptr : args.weights.data_as<float>(),
       .gradient = args.gradient.data_as<Gradient>(),
       .states = {},
       .rounded = rounded ? rounded.data_as<Rounded>() : nullptr,

@@ -45,7 +45,28 @@ std::vector<Rule> rules() {
       {"MuonInBf16", {.kind = OptimizerKind::muon, .hyper = hyper, .moments = Moments::bf16}},
       {"AdagradInBf16", {.kind = OptimizerKind::adagrad, .hyper = hyper, .moments = Moments::bf16}},
       {"Adam8bit", {.kind = OptimizerKind::adam8bit, .hyper = hyper}},
+      {"Lamb", {.kind = OptimizerKind::lamb, .hyper = hyper}},
+      {"LambInBf16", {.kind = OptimizerKind::lamb, .hyper = hyper, .moments = Moments::bf16}},
+      {"Adafactor", {.kind = OptimizerKind::adafactor, .hyper = hyper}},
   };
+}
+
+// The states that a parameter has.
+std::vector<std::string_view> states_of(const optim::Optimizer& optimizer, const std::string& name,
+                                        const nn::Parameter& parameter) {
+  const optim::WholeRule* const whole = optimizer.whole_rule();
+  const bool is_matrix = parameter.shape().rank() == 2 && name.find(".h.") != std::string::npos;
+  const bool is_whole =
+      whole != nullptr && (is_matrix || whole->asked() == optim::WholeRule::Asked::all);
+  std::vector<std::string_view> names;
+  for (int i = 0; !is_whole && i < optimizer.num_states(); ++i) {
+    names.push_back(optimizer.state_name(i));
+  }
+  for (int i = 0; is_whole && i < whole->num_states(); ++i) names.push_back(whole->state_name(i));
+  for (int i = 0; is_whole && i < whole->num_vectors(); ++i) {
+    if (whole->vector_shape(parameter.shape(), i)) names.push_back(whole->vector_name(i));
+  }
+  return names;
 }
 
 // Losses, then weights and all states, on rank 0.
@@ -66,12 +87,8 @@ std::vector<double> train(const EngineConfig& config) {
     };
     for (const auto& [name, parameter] : model->named_parameters()) {
       take(engine.parameter(name));
-      const bool is_matrix = rule->matrix_rule() != nullptr && parameter->shape().rank() == 2 &&
-                             name.find(".h.") != std::string::npos;
-      for (const std::string_view state : rule->state_names()) {
-        if ((state == "momentum_buffer" && rule->matrix_rule() != nullptr) == is_matrix) {
-          take(engine.optimizer_state(name, state));
-        }
+      for (const std::string_view state : states_of(*rule, name, *parameter)) {
+        take(engine.optimizer_state(name, state));
       }
     }
     if (world.is_main()) all = std::move(mine);

@@ -27,7 +27,7 @@ constexpr UpdateRule kRules[] = {
 };
 
 struct State {
-  HostArray weights, model;     // with a rule of directions: not given to it, and the direction
+  HostArray weights, model;     // `model`: with a rule of directions the direction
   std::vector<HostArray> kept;  // the rule's states
 };
 
@@ -44,12 +44,8 @@ State make_state(UpdateRule rule, int64_t n, DType dtype, DType model, DType sta
 
 ElementUpdate args_of(UpdateRule rule, State& s, const HostArray& gradient) {
   ElementUpdate args{.rule = rule, .gradient = gradient};
-  if (makes_direction(rule)) {
-    args.direction = s.model;
-  } else {
-    args.weights = s.weights;
-    args.model_weights = s.model;
-  }
+  (makes_direction(rule) ? args.direction : args.model_weights) = s.model;
+  if (reads_weights(rule)) args.weights = s.weights;
   for (size_t i = 0; i < s.kept.size(); ++i) args.states[i] = s.kept[i];
   return args;
 }
@@ -74,8 +70,9 @@ Element<A> step(Element<A> e, A gradient, A factor, const ElementUpdate& args) {
   const double correction1 = 1.0 - std::pow(c.beta1, double(args.step));
   const double correction2 = 1.0 - std::pow(c.beta2, double(args.step));
   const bool is_adam = args.rule == UpdateRule::adamw || args.rule == UpdateRule::amsgrad;
-  const bool is_l2 =
-      is_adam ? !c.decoupled : args.rule != UpdateRule::lion && args.rule != UpdateRule::sgdw;
+  const bool is_l2 = is_adam ? !c.decoupled
+                             : args.rule != UpdateRule::lamb && args.rule != UpdateRule::lion &&
+                                   args.rule != UpdateRule::sgdw;
   A g = gradient * factor;
   if (c.weight_decay != 0.0 && is_l2) g = std::fma(A(c.weight_decay), e.w, g);
   const auto decay = [&] {
@@ -97,6 +94,16 @@ Element<A> step(Element<A> e, A gradient, A factor, const ElementUpdate& args) {
       const A d = std::fma(std::sqrt(square), A(1.0 / std::sqrt(correction2)), A(c.eps));
       decay();
       e.w = std::fma(A(-c.lr / correction1), e.s[0] / d, e.w);
+      break;
+    }
+    case UpdateRule::gradient:
+      e.w = gradient * factor;
+      break;
+    case UpdateRule::lamb: {
+      e.s[0] = std::fma(A(c.beta1), e.s[0], A(1.0 - c.beta1) * g);
+      e.s[1] = std::fma(A(c.beta2), e.s[1], (A(1.0 - c.beta2) * g) * g);
+      const A d = e.s[0] / (std::sqrt(e.s[1]) + A(c.eps));
+      e.w = c.weight_decay != 0.0 ? std::fma(A(c.weight_decay), e.w, d) : d;
       break;
     }
     case UpdateRule::lion: {
@@ -403,6 +410,7 @@ TEST(ElementUpdate, Skip_LeavesEveryBit) {
       args.skip = skip;
       element_update(args, test::test_stream());
       EXPECT_EQ(same_bits(after, before), flag != 0.0) << name_of(rule);
+      if (rule == UpdateRule::gradient) continue;  // its direction was no number before
       const HostArray& result = makes_direction(rule) ? after.kept[0] : after.weights;
       EXPECT_EQ(std::isnan(result.at(0)), flag == 0.0) << name_of(rule);
     }

@@ -409,7 +409,7 @@ TEST(Config, Muon_HasRatesOfItsTwoParts) {
   const auto rule = optim::make_optimizer(own);
   EXPECT_EQ(rule->name(), "Muon");
   EXPECT_EQ(rule->state_dtype(), DType::bf16);
-  EXPECT_EQ(rule->matrix_rule()->direction_dtype(DType::f32), DType::f32);
+  EXPECT_EQ(rule->whole_rule()->direction_dtype(DType::f32), DType::f32);
 }
 
 TEST(Config, Muon_NamesWhatIsWrong) {

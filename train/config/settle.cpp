@@ -93,6 +93,28 @@ void settle_dtype(const Reading& reading) {
   reading.config.engine.precision.dtype = fixed ? *fixed : flag.value_or(DType::f32);
 }
 
+// Adafactor has a learning rate of its own, unless one is given.
+void settle_adafactor(const Reading& reading) {
+  optim::OptimizerConfig& optimizer = reading.config.engine.optimizer;
+  bool& is_relative = optimizer.adafactor.relative_step;
+  const bool has_rate = reading.flags.lr || reading.find("optimizer.params.lr") != nullptr;
+  const bool is_said = reading.find("optimizer.params.relative_step") != nullptr;
+  if (!is_said) is_relative = !has_rate;
+  if (!is_relative) return;
+  if (has_rate) {
+    reading.findings.problem(
+        "optimizer.params.relative_step: its learning rate follows from the step; leave lr (--lr) "
+        "out, or relative_step");
+  }
+  if (reading.config.engine.schedule.kind != optim::ScheduleKind::constant) {
+    reading.findings.problem(
+        str("scheduler.type \"", optim::name_of(reading.config.engine.schedule.kind),
+            "\": Adafactor without lr has a learning rate that follows from the step; give "
+            "optimizer.params.lr, or leave scheduler out"));
+  }
+  optimizer.hyper.lr = 1.0;
+}
+
 // "Adam" is AdamW unless adam_w_mode is false. Muon's two parts share what is said once.
 void settle_optimizer(const Reading& reading) {
   optim::OptimizerConfig& optimizer = reading.config.engine.optimizer;
@@ -101,6 +123,7 @@ void settle_optimizer(const Reading& reading) {
       (decoupled == nullptr || decoupled->as_bool())) {
     optimizer.kind = optim::OptimizerKind::adamw;
   }
+  if (optimizer.kind == optim::OptimizerKind::adafactor) settle_adafactor(reading);
   if (optimizer.kind != optim::OptimizerKind::muon) return;
   optim::HyperParameters& matrices = optimizer.matrix_hyper;
   matrices.weight_decay = optimizer.hyper.weight_decay;

@@ -71,7 +71,7 @@ OptimizerShards::OptimizerShards(const ShardGroups& groups, comm::Communicator& 
       if (group.dtype() != group.wide_dtype() || tier != Tier::device || own_master) {
         buffers.master = make_plane(group, tier, kMasterPlane);
       }
-      for (int i = 0; i < states.count + states.in_matrices; ++i) {
+      for (int i = 0; i < states.count + states.in_whole; ++i) {
         buffers.states.push_back(make_plane(group, tier, kFirstStatePlane + i));
       }
     }

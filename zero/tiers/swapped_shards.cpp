@@ -50,7 +50,7 @@ std::vector<Tile> optimizer_tiles(const ShardGroups& groups, const comm::Communi
     for (const Segment& segment : group.segments()) {
       if (!is_trained(segment.kind)) continue;
       const Planes of_states = state_planes(states, segment.kind);
-      if (segment.kind != SegmentKind::matrices) {
+      if (segment.kind != SegmentKind::whole) {
         cut(group, segment, communicator, wide, most, tiles, {kMasterPlane, of_states.end});
         continue;
       }

@@ -1,5 +1,5 @@
-// A client's own update rule that looks at whole matrices: optim/matrix_rule.h.
-#include "optim/matrix_rule.h"
+// A client's own update rule that looks at whole matrices: optim/whole_rule.h.
+#include "optim/whole_rule.h"
 
 #include <gtest/gtest.h>
 
@@ -21,13 +21,13 @@
 #include "zero/layout/shard_group.h"
 
 namespace zinc::zero {
-namespace matrix_rule_test {
+namespace whole_rule_test {
 
 using test::make_batch;
 using test::tiny_config;
 
 // A direction is the momentum; a step has rows of length 1.
-class NormalizedRows final : public optim::MatrixRule {
+class NormalizedRows final : public optim::WholeRule {
  public:
   bool takes(const autograd::Parameter& parameter) const override {
     return parameter.name().find("attn.c_proj") == std::string::npos;
@@ -42,8 +42,9 @@ class NormalizedRows final : public optim::MatrixRule {
                              direction = states[0];
                            });
   }
-  void transform(const View& matrix, const optim::HyperParameters&,
+  void transform(const optim::WholeParameter& parameter, const optim::HyperParameters&,
                  StreamRef stream) const override {
+    const View matrix = parameter.direction;
     if (matrix.device().meta) return;
     stream.submit("normalize_rows", [matrix] { normalize<float>(matrix); });
   }
@@ -82,7 +83,7 @@ class OwnOptimizer final : public optim::Optimizer {
       weight -= A(hyper.lr) * (states[0] > 0 ? A(1) : states[0] < 0 ? A(-1) : A(0));
     });
   }
-  const optim::MatrixRule* matrix_rule() const override { return &rows_; }
+  const optim::WholeRule* whole_rule() const override { return &rows_; }
 
  private:
   std::string_view first_state_;
@@ -139,7 +140,7 @@ Found train(const EngineConfig& config, int world_size, int64_t rows_of_step = 4
   return all;
 }
 
-TEST(AMatrixRule, GivesTheSameBitsOnEveryStageAndTier) {
+TEST(AWholeRule, GivesTheSameBitsOnEveryStageAndTier) {
   const offload::SwapFolder folder;
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Found wanted = train(config_of(0, dtype), 2);
@@ -193,7 +194,7 @@ std::vector<double> row_lengths(const std::string& name, double decay) {
   return lengths;
 }
 
-TEST(AMatrixRule, SeesWholeRowsAndItsOwnHyperParameters) {
+TEST(AWholeRule, SeesWholeRowsAndItsOwnHyperParameters) {
   for (const char* const name :
        {"transformer.h.0.attn.c_attn.weight", "transformer.h.1.mlp.c_proj.weight"}) {
     const std::vector<double> lengths = row_lengths(name, 0.1);
@@ -203,7 +204,7 @@ TEST(AMatrixRule, SeesWholeRowsAndItsOwnHyperParameters) {
   }
 }
 
-TEST(AMatrixRule, OfAnother_IsNoStateOfAParameter) {
+TEST(AWholeRule, OfAnother_IsNoStateOfAParameter) {
   comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     nn::Gpt2 model(tiny_config());
     EngineOptions options;
@@ -217,7 +218,7 @@ TEST(AMatrixRule, OfAnother_IsNoStateOfAParameter) {
       }
       return std::string("nothing was thrown");
     };
-    EXPECT_NE(message("transformer.h.0.mlp.c_fc.weight", "mean").find("as a whole matrix"),
+    EXPECT_NE(message("transformer.h.0.mlp.c_fc.weight", "mean").find("as a whole"),
               std::string::npos);
     EXPECT_NE(message("transformer.wte.weight", "momentum_buffer").find("element by element"),
               std::string::npos);
@@ -225,7 +226,7 @@ TEST(AMatrixRule, OfAnother_IsNoStateOfAParameter) {
 }
 
 // `failing` names the call that ends in an error: the third of its kind.
-class FailingRows final : public optim::MatrixRule {
+class FailingRows final : public optim::WholeRule {
  public:
   explicit FailingRows(std::string_view failing) : failing_(failing) {}
   bool takes(const autograd::Parameter& parameter) const override { return rows_.takes(parameter); }
@@ -236,10 +237,10 @@ class FailingRows final : public optim::MatrixRule {
     count("direct");
     rows_.direct(args, hyper, stream);
   }
-  void transform(const View& matrix, const optim::HyperParameters& hyper,
+  void transform(const optim::WholeParameter& parameter, const optim::HyperParameters& hyper,
                  StreamRef stream) const override {
     count("transform");
-    rows_.transform(matrix, hyper, stream);
+    rows_.transform(parameter, hyper, stream);
   }
   void apply(const optim::Update& args, const optim::HyperParameters& hyper,
              StreamRef stream) const override {
@@ -268,7 +269,7 @@ class FailingOptimizer final : public optim::Optimizer {
               StreamRef stream) const override {
     own_.update(args, hyper, stream);
   }
-  const optim::MatrixRule* matrix_rule() const override { return &failing_; }
+  const optim::WholeRule* whole_rule() const override { return &failing_; }
 
  private:
   OwnOptimizer own_;
@@ -276,7 +277,7 @@ class FailingOptimizer final : public optim::Optimizer {
 };
 
 // Tiles and copies that are under way when it fails end before their memory goes.
-TEST(AMatrixRule, ThatFails_IsTheErrorOfItsStepAndOfAnyOtherUpdate) {
+TEST(AWholeRule, ThatFails_IsTheErrorOfItsStepAndOfAnyOtherUpdate) {
   const offload::SwapFolder folder;
   for (const OffloadDevice states :
        {OffloadDevice::none, OffloadDevice::cpu, OffloadDevice::nvme}) {
@@ -312,7 +313,7 @@ TEST(AMatrixRule, ThatFails_IsTheErrorOfItsStepAndOfAnyOtherUpdate) {
   }
 }
 
-TEST(AMatrixRule, HasStatesUnderNamesOfTheirOwn) {
+TEST(AWholeRule, HasStatesUnderNamesOfTheirOwn) {
   comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [](comm::World& world) {
     nn::Gpt2 model(tiny_config());
     EngineOptions options;
@@ -329,7 +330,7 @@ TEST(AMatrixRule, HasStatesUnderNamesOfTheirOwn) {
 }
 
 // Owners, windows and pieces differ with the number of ranks.
-TEST(AMatrixRule, GivesTheSameWeightsOnEveryWorld) {
+TEST(AWholeRule, GivesTheSameWeightsOnEveryWorld) {
   EngineConfig config = config_of(2, DType::f32);
   config.gradient.reduce_algorithm = ReduceAlgorithm::ordered;
   config.determinism = Determinism::world;
@@ -338,5 +339,5 @@ TEST(AMatrixRule, GivesTheSameWeightsOnEveryWorld) {
   EXPECT_EQ(train(config, 4).values, wanted.values);
 }
 
-}  // namespace matrix_rule_test
+}  // namespace whole_rule_test
 }  // namespace zinc::zero
