@@ -61,8 +61,10 @@ Drawn draw_numerics(Draw& draw) {
     config.gradient.accumulation_dtype = draw.named("sums", {DType::f32, c.dtype});
   }
   c.unequal = draw.flip("unequal");
-  c.matrices = draw.one_of("matrices", {false, false, true});
-  if (c.matrices) take_matrices(config);
+  using optim::OptimizerKind;
+  config.optimizer.kind = c.rule = draw.named(
+      "rule", {OptimizerKind::adamw, OptimizerKind::muon, OptimizerKind::lamb,
+               c.moments == optim::Moments::f32 ? OptimizerKind::adafactor : OptimizerKind::adamw});
   return {c, config};
 }
 

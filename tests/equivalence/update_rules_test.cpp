@@ -10,6 +10,7 @@
 #include "optim/factory.h"
 #include "tests/equivalence/training_run.h"
 #include "tests/offload/swap_folder.h"
+#include "tests/zero/states_of.h"
 #include "zero/engine.h"
 
 namespace zinc::zero {
@@ -51,28 +52,9 @@ std::vector<Rule> rules() {
   };
 }
 
-// The states that a parameter has.
-std::vector<std::string_view> states_of(const optim::Optimizer& optimizer, const std::string& name,
-                                        const nn::Parameter& parameter) {
-  const optim::WholeRule* const whole = optimizer.whole_rule();
-  const bool is_matrix = parameter.shape().rank() == 2 && name.find(".h.") != std::string::npos;
-  const bool is_whole =
-      whole != nullptr && (is_matrix || whole->asked() == optim::WholeRule::Asked::all);
-  std::vector<std::string_view> names;
-  for (int i = 0; !is_whole && i < optimizer.num_states(); ++i) {
-    names.push_back(optimizer.state_name(i));
-  }
-  for (int i = 0; is_whole && i < whole->num_states(); ++i) names.push_back(whole->state_name(i));
-  for (int i = 0; is_whole && i < whole->num_vectors(); ++i) {
-    if (whole->vector_shape(parameter.shape(), i)) names.push_back(whole->vector_name(i));
-  }
-  return names;
-}
-
 // Losses, then weights and all states, on rank 0.
 std::vector<double> train(const EngineConfig& config) {
   std::vector<double> all;
-  const auto rule = optim::make_optimizer(config.optimizer);
   comm::run_local_ranks(kWorld, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     std::vector<double> mine;
     const std::unique_ptr<nn::Model> model = test::make_tiny_model(test::Family::gpt2);
@@ -87,9 +69,7 @@ std::vector<double> train(const EngineConfig& config) {
     };
     for (const auto& [name, parameter] : model->named_parameters()) {
       take(engine.parameter(name));
-      for (const std::string_view state : states_of(*rule, name, *parameter)) {
-        take(engine.optimizer_state(name, state));
-      }
+      for (const auto& [kind, state] : test::states_of(engine, name)) take(state);
     }
     if (world.is_main()) all = std::move(mine);
   });

@@ -29,6 +29,7 @@
 #include "nn/quantize.h"
 #include "tests/files/scratch_folder.h"
 #include "tests/offload/swap_folder.h"
+#include "tests/zero/states_of.h"
 #include "tests/zero/tiny_model.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/compare.h"
@@ -133,19 +134,17 @@ void step(zero::Engine& engine, int64_t number, std::vector<double>* losses) {
 }
 
 void take_values(zero::Engine& engine, Outcome& outcome) {
-  const zero::TrainingState state = engine.state();
   std::map<std::string, std::vector<float>> values;
   for (const auto& [name, parameter] : engine.model().named_parameters()) {
     values[name] = engine.parameter(name).to_vector<float>();
     if (!parameter->requires_grad()) continue;
-    for (const std::string& kind : state.kinds) {
-      if (kind == zero::kWeightsKind) continue;
-      values[name + " " + kind] = engine.optimizer_state(name, kind).to_vector<float>();
+    for (const auto& [kind, of_kind] : zero::test::states_of(engine, name)) {
+      values[name + " " + kind] = of_kind.to_vector<float>();
     }
   }
   if (!engine.world().is_main()) return;
   outcome.values = std::move(values);
-  outcome.state = state;
+  outcome.state = engine.state();
 }
 
 // Runs `steps` steps from the first or, with `from`, from a checkpoint; with `to`, a checkpoint is
@@ -340,6 +339,22 @@ INSTANTIATE_TEST_SUITE_P(
                         .optimizer = kNvme,
                         .parameters = kNvme,
                         .rule = optim::OptimizerKind::adam8bit},
+                    Way{.name = "lamb_stage3_nvme",
+                        .world = 3,
+                        .stage = 3,
+                        .dtype = DType::bf16,
+                        .optimizer = kNvme,
+                        .rule = optim::OptimizerKind::lamb},
+                    Way{.name = "adafactor_stage2",
+                        .world = 2,
+                        .stage = 2,
+                        .dtype = DType::bf16,
+                        .rule = optim::OptimizerKind::adafactor},
+                    Way{.name = "adafactor_stage3_host",
+                        .world = 3,
+                        .stage = 3,
+                        .optimizer = kCpu,
+                        .rule = optim::OptimizerKind::adafactor},
                     Way{.name = "pipe_f16", .world = 4, .stage = 2, .dtype = DType::f16, .pipe = 2},
                     Way{.name = "slices_f16", .world = 3, .dtype = DType::f16, .tensor = 3},
                     Way{.name = "slices_stage2_host",
@@ -414,6 +429,18 @@ TEST(Elastic, MomentsInBlocks_AreReadByAnyWorldStageAndTier) {
                         Way{.name = "e", .world = 4, .stage = 1, .pipe = 2}};
   for (Way& way : ways) way.rule = optim::OptimizerKind::adam8bit;
   expect_any_reads_any(ways);
+}
+
+// States of whole parameters are their owner's, whichever rank that is.
+TEST(Elastic, StatesOfWholeParameters_AreReadByAnyWorldStageAndTier) {
+  for (const auto rule : {optim::OptimizerKind::lamb, optim::OptimizerKind::adafactor}) {
+    std::vector<Way> ways{Way{"a", 1, 0}, Way{"b", 3, 1, DType::bf16},
+                          Way{"c", 2, 2, DType::f16, kNvme},
+                          Way{"d", 4, 3, DType::bf16, kCpu, kNvme},
+                          Way{.name = "e", .world = 4, .stage = 1, .pipe = 2}};
+    for (Way& way : ways) way.rule = rule;
+    expect_any_reads_any(ways);
+  }
 }
 
 // AdamW goes on from a checkpoint of Adam8bit with its values, and the other way round near them.
