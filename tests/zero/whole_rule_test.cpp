@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,7 +15,9 @@
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "optim/update_elements.h"
+#include "optim/whole_optimizer.h"
 #include "tests/offload/swap_folder.h"
+#include "tests/zero/states_of.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
@@ -69,6 +72,33 @@ class NormalizedRows final : public optim::WholeRule {
   }
 };
 
+// As docs/own-optimizer.md has it: a step as long as the norm of its parameter.
+class Lars final : public optim::WholeRule {
+ public:
+  Asked asked() const override { return Asked::all; }
+  bool takes(const autograd::Parameter&) const override { return true; }
+  int num_states() const override { return 1; }
+  std::string_view state_name(int) const override { return "momentum_buffer"; }
+  Measures measures() const override { return {.weights = true, .directions = true}; }
+  bool transforms() const override { return false; }
+  void direct(const optim::Update& args, const optim::HyperParameters& hyper,
+              StreamRef stream) const override {
+    optim::direct_elements(args, num_states(), stream,
+                           [hyper]<class A>(A& direction, A gradient, auto& states) {
+                             gradient += A(hyper.weight_decay) * direction;
+                             direction = states[0] = A(hyper.momentum) * states[0] + gradient;
+                           });
+  }
+  void apply(const optim::Update& args, const optim::HyperParameters& hyper,
+             StreamRef stream) const override {
+    const double length = std::sqrt(args.sums.directions);
+    const double ratio = length > 0.0 ? std::sqrt(args.sums.weights) / length : 1.0;
+    optim::update_elements(
+        args, 0, stream,
+        [rate = hyper.lr * ratio]<class A>(A& weight, A step, auto&) { weight -= A(rate) * step; });
+  }
+};
+
 class OwnOptimizer final : public optim::Optimizer {
  public:
   explicit OwnOptimizer(std::string_view first_state = "mean") : first_state_(first_state) {}
@@ -111,13 +141,19 @@ EngineConfig config_of(int stage, DType dtype) {
   return config;
 }
 
-Found train(const EngineConfig& config, int world_size, int64_t rows_of_step = 4) {
+std::unique_ptr<optim::Optimizer> own() { return std::make_unique<OwnOptimizer>(); }
+std::unique_ptr<optim::Optimizer> lars() {
+  return std::make_unique<optim::WholeOptimizer>("LARS", std::make_unique<Lars>());
+}
+
+Found train(const EngineConfig& config, int world_size, int64_t rows_of_step = 4,
+            std::unique_ptr<optim::Optimizer> (*make)() = own) {
   Found all;
   comm::run_local_ranks(world_size, {.seed = 5, .num_threads = 2}, [&](comm::World& world) {
     Found mine;
     nn::Gpt2 model(tiny_config());
     EngineOptions options;
-    options.optimizer = std::make_unique<OwnOptimizer>();
+    options.optimizer = make();
     EngineConfig own = config;
     own.batch.accumulation = rows_of_step / world.size();
     Engine engine(model, own, world, std::move(options));
@@ -128,10 +164,10 @@ Found train(const EngineConfig& config, int world_size, int64_t rows_of_step = 4
     std::erase_if(mine.losses, [](double loss) { return !std::isfinite(loss); });
     mine.values = test::weights_of(engine);
     for (const auto& [name, parameter] : model.named_parameters()) {
-      for (const std::string_view state : is_matrix(name, *parameter)
-                                              ? std::vector<std::string_view>{"momentum_buffer"}
-                                              : std::vector<std::string_view>{"mean", "last"}) {
-        const auto values = engine.optimizer_state(name, state).to_vector<float>();
+      const auto states = test::states_of(engine, name);
+      EXPECT_EQ(states.contains("momentum_buffer"), make == lars || is_matrix(name, *parameter));
+      for (const auto& [kind, state] : states) {
+        const auto values = state.to_vector<float>();
         mine.values.insert(mine.values.end(), values.begin(), values.end());
       }
     }
@@ -162,6 +198,56 @@ TEST(AWholeRule, GivesTheSameBitsOnEveryStageAndTier) {
     EXPECT_TRUE(train(config, 2) == wanted) << str(dtype, " in swap space");
     config.gradient_offload = GradientOffload::nvme;
     EXPECT_TRUE(train(config, 2) == wanted) << str(dtype, " with gradients in swap space");
+  }
+}
+
+TEST(AWholeRule, ThatMeasures_GivesTheSameBitsOnEveryStageTierAndWorld) {
+  const offload::SwapFolder folder;
+  EngineConfig config = config_of(0, DType::bf16);
+  config.determinism = Determinism::world;
+  config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1, .momentum = 0.9};
+  const Found wanted = train(config, 1, 4, lars);
+  ASSERT_GT(wanted.values.size(), 1000u);
+  for (const int stage : {1, 2, 3}) {
+    config.zero.stage = stage;
+    for (const int world : {1, 2, 4}) {
+      EXPECT_EQ(train(config, world, 4, lars).values, wanted.values) << stage << ' ' << world;
+    }
+  }
+  config.zero.sub_group_size = 5000;
+  config.zero.offload_optimizer = {.device = OffloadDevice::cpu, .ratio = 0.4};
+  EXPECT_EQ(train(config, 2, 4, lars).values, wanted.values) << "split";
+  config.zero.offload_optimizer = {
+      .device = OffloadDevice::nvme, .nvme_path = folder.path(), .pipeline_read = true};
+  EXPECT_EQ(train(config, 2, 4, lars).values, wanted.values) << "in swap space";
+}
+
+TEST(AWholeRule, ThatMeasures_StepsByTheNormOfEachParameter) {
+  for (const int world_size : {1, 3}) {
+    comm::run_local_ranks(world_size, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      nn::Gpt2 model(tiny_config());
+      EngineConfig config = config_of(2, DType::f32);
+      config.batch.accumulation = 1;
+      config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1, .momentum = 0.9};
+      EngineOptions options;
+      options.optimizer = lars();
+      Engine engine(model, config, world, std::move(options));
+      std::map<std::string, std::vector<double>> before;
+      for (const auto& [name, parameter] : model.named_parameters()) {
+        before[name] = engine.parameter(name).to_vector<double>();
+      }
+      engine.backward(engine.forward(make_batch(world.rank())));
+      engine.step();
+      for (const auto& [name, from] : before) {
+        const std::vector<double> to = engine.parameter(name).to_vector<double>();
+        double length = 0.0, moved = 0.0;
+        for (size_t i = 0; i < from.size(); ++i) {
+          length += from[i] * from[i];
+          moved += (from[i] - to[i]) * (from[i] - to[i]);
+        }
+        EXPECT_NEAR(std::sqrt(moved), 1e-2 * std::sqrt(length), 1e-6 * std::sqrt(length)) << name;
+      }
+    });
   }
 }
 

@@ -176,10 +176,10 @@ Rows adafactor_rows() {
       works("scale_parameter", in_adafactor(&AdafactorOptions::scale_parameter),
             "the learning rate is relative to the root mean square of the parameter"),
       works("relative_step", in_adafactor(&AdafactorOptions::relative_step),
-            "the learning rate is min(0.01, 1 / sqrt(t)) at step t")
+            "the learning rate is multiplied by min(0.01, 1 / sqrt(t)) at step t")
           .by_default_as("true without lr, else false"),
       works("warmup_init", in_adafactor(&AdafactorOptions::warmup_init),
-            "with relative_step: min(1e-6 t, 1 / sqrt(t))"),
+            "with relative_step: by min(1e-6 t, 1 / sqrt(t))"),
   };
 }
 
@@ -258,8 +258,8 @@ Rows optimizer_rows() {
   const Rows params{
       works("lr", in_hyper(&HyperParameters::lr), at_least(0),
             "learning rate that the schedule starts from; Adagrad: 0.01 where nothing is said; "
-            "Muon: of matrices and of all else, but for muon_lr and adam_lr; Adafactor: absent, it "
-            "follows from the step")
+            "Muon: of matrices and of all else, but for muon_lr and adam_lr; Adafactor: 1 where "
+            "nothing is said, with relative_step")
           .with_flag("--lr", &Overrides::lr),
       works("weight_decay", in_hyper(&HyperParameters::weight_decay), at_least(0),
             "not on biases and norms")

@@ -96,23 +96,16 @@ void settle_dtype(const Reading& reading) {
 // Adafactor has a learning rate of its own, unless one is given.
 void settle_adafactor(const Reading& reading) {
   optim::OptimizerConfig& optimizer = reading.config.engine.optimizer;
+  const optim::ScheduleKind schedule = reading.config.engine.schedule.kind;
+  if (reading.flags.lr || reading.find("optimizer.params.lr") != nullptr) return;
   bool& is_relative = optimizer.adafactor.relative_step;
-  const bool has_rate = reading.flags.lr || reading.find("optimizer.params.lr") != nullptr;
-  const bool is_said = reading.find("optimizer.params.relative_step") != nullptr;
-  if (!is_said) is_relative = !has_rate;
+  if (reading.find("optimizer.params.relative_step") == nullptr) is_relative = true;
   if (!is_relative) return;
-  if (has_rate) {
-    reading.findings.problem(
-        "optimizer.params.relative_step: its learning rate follows from the step; leave lr (--lr) "
-        "out, or relative_step");
-  }
-  if (reading.config.engine.schedule.kind != optim::ScheduleKind::constant) {
-    reading.findings.problem(
-        str("scheduler.type \"", optim::name_of(reading.config.engine.schedule.kind),
-            "\": Adafactor without lr has a learning rate that follows from the step; give "
-            "optimizer.params.lr, or leave scheduler out"));
-  }
   optimizer.hyper.lr = 1.0;
+  if (schedule == optim::ScheduleKind::constant) return;
+  reading.findings.problem(str(
+      "scheduler.type \"", optim::name_of(schedule), "\": without optimizer.params.lr, the ",
+      "learning rate of Adafactor follows from the step alone; give lr, or leave scheduler out"));
 }
 
 // "Adam" is AdamW unless adam_w_mode is false. Muon's two parts share what is said once.

@@ -418,7 +418,7 @@ WholePhase::Rooms WholePhase::take_rooms() const {
 
 void WholePhase::rehearse(int group, const UpdateRules& rules) {
   open(group);
-  if (open_->nodes) open_->nodes->take_rooms(options_.parts, 2);
+  if (open_->nodes && options_.parts > 1) open_->nodes->take_rooms(options_.parts, 2);
   if (!rule_.transforms()) return;
   Rooms rooms;
   if (options_.parts > 1) rooms = take_rooms();
