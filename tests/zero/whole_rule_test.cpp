@@ -311,6 +311,33 @@ TEST(AWholeRule, OfAnother_IsNoStateOfAParameter) {
   });
 }
 
+// Owners go through a skipped step for its memory alone.
+TEST(AWholeRule, InASkippedStep_ChangesNoStateOfAWholeParameter) {
+  comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    EngineConfig config = config_of(2, DType::f16);
+    config.batch.accumulation = 1;
+    config.optimizer.kind = optim::OptimizerKind::adafactor;
+    config.precision.loss_scale.initial_scale_power = 40;
+    Engine engine(model, config, world);
+    const auto norm_of_states = [&] {
+      double sum = 0.0;
+      for (const auto& [name, parameter] : model.named_parameters()) {
+        for (const auto& [kind, state] : test::states_of(engine, name)) {
+          for (const double value : state.to_vector<double>()) sum += value;
+        }
+      }
+      return sum;
+    };
+    for (StepOutcome outcome{}; outcome != StepOutcome::applied;) {
+      engine.backward(engine.forward(make_batch(world.rank())));
+      outcome = engine.step().outcome;
+      EXPECT_EQ(norm_of_states() > 0.0, outcome == StepOutcome::applied);
+    }
+    EXPECT_GT(engine.state().skipped(), 2);
+  });
+}
+
 // `failing` names the call that ends in an error: the third of its kind.
 class FailingRows final : public optim::WholeRule {
  public:

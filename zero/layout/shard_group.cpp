@@ -166,9 +166,8 @@ std::vector<Range> ShardGroup::trained_gaps() const {
 }
 
 bool has_whole(const ShardGroup& group) {
-  return std::ranges::any_of(group.segments(), [](const Segment& segment) {
-    return segment.kind == SegmentKind::whole;
-  });
+  return std::ranges::any_of(
+      group.segments(), [](const Segment& segment) { return segment.kind == SegmentKind::whole; });
 }
 
 ShardGroups make_shard_groups(nn::Module& model, int world, int64_t persistence_threshold,
