@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -50,13 +52,15 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return report({kUsage, message});
 }
 
-// Prints the note on threads for verbs that compute, or plan to, and do not print it themselves.
+// Prints the note on threads, once per machine, for verbs that compute, or plan to, and do not
+// print it themselves.
 void say_threads(const CLI::App& app) {
-  const std::string note = threads_note();
-  if (note.empty() || comm::discover_rank().rank != 0) return;
-  for (const char* verb : {"generate", "chat", "evaluate", "plan", "bench"}) {
-    if (app.got_subcommand(verb)) fmt::print(stderr, "{}\n", note);
-  }
+  const bool computes =
+      std::ranges::any_of(std::array{"generate", "chat", "evaluate", "plan", "bench"},
+                          [&app](const char* verb) { return app.got_subcommand(verb); });
+  if (!computes || comm::discover_rank().rank != 0) return;
+  const std::string note = threads_note_once();
+  if (!note.empty()) fmt::print(stderr, "{}\n", note);
 }
 
 int run(int argc, char** argv) {
