@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/help/help_text.h"
 #include "apps/machine.h"
 #include "apps/rank_failure.h"
 #include "comm/world.h"
@@ -65,6 +66,7 @@ void say_threads(const CLI::App& app) {
 
 int run(int argc, char** argv) {
   CLI::App app("zinc trains transformers: ZeRO in native C++.", "zinc");
+  app.formatter(help_formatter());
   app.set_version_flag("--version", std::string(build_info().version));
   app.require_subcommand(1);
   Action action;
@@ -83,6 +85,7 @@ int run(int argc, char** argv) {
   add_checkpoint_command(app, action);
   add_adapter_command(app, action);
   add_plot_command(app, action);
+  add_options_command(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& done) {
