@@ -279,6 +279,7 @@ include(TestsOfEmulator)
 include(TestsOfCudnn)
 include(TestsOfHeaders)
 include(TestsOfSnippets)
+include(TestsOfPages)
 include(TestsOfRanks)
 include(TestsOfFuzz)
 
