@@ -37,5 +37,6 @@ void add_data_command(CLI::App& app, Action& action);
 void add_checkpoint_command(CLI::App& app, Action& action);
 void add_adapter_command(CLI::App& app, Action& action);
 void add_plot_command(CLI::App& app, Action& action);
+void add_options_command(CLI::App& app, Action& action);
 
 }  // namespace zinc::apps

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <limits>
@@ -85,6 +86,26 @@ std::string threads_note() {
   if (threads.empty()) return "";
   return str("note: OMP_NUM_THREADS=", threads,
              " says how many threads a rank has where no flag or key does");
+}
+
+std::string threads_note_once() {
+  std::string note = threads_note();
+  if (note.empty()) return note;
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value == nullptr ? "" : value);
+  };
+  std::string cache = variable("XDG_CACHE_HOME");
+  if (cache.empty() && !variable("HOME").empty()) cache = variable("HOME") + "/.cache";
+  if (cache.empty()) return note;
+  const std::string path = cache + "/zinc/said-threads";
+  std::string said;
+  std::ifstream before(path);
+  if (std::getline(before, said) && said == note) return "";
+  std::error_code ignored;
+  std::filesystem::create_directories(cache + "/zinc", ignored);
+  std::ofstream(path) << note << '\n';
+  return note + " (said once)";
 }
 
 }  // namespace zinc::apps

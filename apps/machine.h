@@ -24,5 +24,8 @@ Machine inspect_machine();
 int threads_per_rank(int ranks);
 // "note: ..." for the user where OMP_NUM_THREADS decides; else empty.
 std::string threads_note();
+// The note, unless this user has read it on this machine: ~/.cache/zinc/said-threads (or below
+// XDG_CACHE_HOME) keeps the last one. Without such a folder it is said every time.
+std::string threads_note_once();
 
 }  // namespace zinc::apps

@@ -2,12 +2,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <exception>
 #include <string>
 #include <vector>
 
 #include "apps/command.h"
+#include "apps/help/help_text.h"
 #include "apps/machine.h"
 #include "apps/rank_failure.h"
 #include "comm/world.h"
@@ -50,17 +53,20 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return report({kUsage, message});
 }
 
-// Prints the note on threads for verbs that compute, or plan to, and do not print it themselves.
+// Prints the note on threads, once per machine, for verbs that compute, or plan to, and do not
+// print it themselves.
 void say_threads(const CLI::App& app) {
-  const std::string note = threads_note();
-  if (note.empty() || comm::discover_rank().rank != 0) return;
-  for (const char* verb : {"generate", "chat", "evaluate", "plan", "bench"}) {
-    if (app.got_subcommand(verb)) fmt::print(stderr, "{}\n", note);
-  }
+  const bool computes =
+      std::ranges::any_of(std::array{"generate", "chat", "evaluate", "plan", "bench"},
+                          [&app](const char* verb) { return app.got_subcommand(verb); });
+  if (!computes || comm::discover_rank().rank != 0) return;
+  const std::string note = threads_note_once();
+  if (!note.empty()) fmt::print(stderr, "{}\n", note);
 }
 
 int run(int argc, char** argv) {
   CLI::App app("zinc trains transformers: ZeRO in native C++.", "zinc");
+  app.formatter(help_formatter());
   app.set_version_flag("--version", std::string(build_info().version));
   app.require_subcommand(1);
   Action action;
@@ -79,6 +85,7 @@ int run(int argc, char** argv) {
   add_checkpoint_command(app, action);
   add_adapter_command(app, action);
   add_plot_command(app, action);
+  add_options_command(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& done) {

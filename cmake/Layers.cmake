@@ -85,6 +85,8 @@ include(Embed)
 set(ZINC_PAGES_train "")
 zinc_embed(ZINC_PAGES_train train/plot/page.h zinc::train page_html train/plot/page.html page_style train/plot/page.css
            page_script train/plot/page.js)
+zinc_embed(ZINC_PAGES_train train/trace/trace_page.h zinc::train trace_page_html train/trace/trace_page.html
+           trace_page_script train/trace/trace_page.js)
 set(ZINC_PAGES_plan "")
 zinc_embed(ZINC_PAGES_plan plan/program_page.h zinc::plan program_page_html plan/program_page.html
            program_page_script plan/program_page.js)

@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "core/error.h"
+#include "files/nearest_path.h"
 
 namespace zinc::files {
 
@@ -30,7 +31,7 @@ Opened open_regular(const std::string& path) {
   if (!fd) {
     const int error = errno;
     if (error == ENOENT || error == ENOTDIR) {
-      throw DataError(str("there is no file '", path, "'"));
+      throw DataError(no_such_path("file", path));
     }
     throw IoError("open", path, -1, error);
   }

@@ -1,9 +1,11 @@
 #include "hub/model_config.h"
 
+#include "core/edit_distance.h"
 #include "core/error.h"
 #include "files/input_file.h"
 #include "files/json/parser.h"
 #include "files/json/writer.h"
+#include "files/nearest_path.h"
 #include "hub/family.h"
 
 namespace zinc::hub {
@@ -137,7 +139,7 @@ ModelConfig parse_model_config(const files::json::Value& root) {
 
 ModelConfigFile read_model_config(const std::string& path) {
   const std::string file = files::folder_exists(path) ? path + "/config.json" : path;
-  if (!files::file_exists(file)) throw DataError(str("there is no file '", file, "'"));
+  if (!files::file_exists(file)) throw DataError(files::no_such_path("file", file));
   ModelConfigFile result;
   result.original = files::json::parse_file(file);
   result.config = parse_model_config(result.original);
@@ -160,10 +162,14 @@ ModelConfigFile find_model_config(const std::string& preset_or_path) {
   }
   if (!files::file_exists(preset_or_path) && !files::folder_exists(preset_or_path)) {
     std::string known;
-    for (const std::string& name : model_preset_names())
-      known += (known.empty() ? "" : ", ") + name;
-    throw ConfigError(str("model \"", preset_or_path, "\" is neither a preset (", known,
-                          ") nor a config.json or a folder with one"));
+    const std::vector<std::string> presets = model_preset_names();
+    for (const std::string& name : presets) known += (known.empty() ? "" : ", ") + name;
+    const bool is_path = preset_or_path.find('/') != std::string::npos;
+    std::string near = is_path ? "" : nearest_name(preset_or_path, presets);
+    if (near.empty()) near = files::nearest_path(preset_or_path);
+    throw ConfigError(str(
+        "model \"", preset_or_path, "\" is neither a preset nor a config.json or a folder with one",
+        near.empty() ? "" : str("; did you mean ", near, "?"), "\n  presets: ", known));
   }
   return read_model_config(preset_or_path);
 }

@@ -162,6 +162,7 @@ std::string where_it_was(const std::string& folder, int rank) {
 
 int launch(LaunchArguments options) {
   const std::vector<HostSlots> hosts = find_slots(options);
+  options.mpirun.as_root = ::geteuid() == 0;
   if (options.dry_run) {
     options.mpirun.heartbeat_directory = options.heartbeats;
     fmt::print("{}\n", shell_text(mpirun_words(hosts, options.mpirun)));
@@ -197,8 +198,8 @@ void add_launch_command(CLI::App& app, Action& action) {
   verb->add_option("-e,--exclude", selection.exclude, "The same form: all but these");
   verb->add_option("--num_nodes", selection.num_nodes, "The first hosts")
       ->check(CLI::PositiveNumber);
-  verb->add_option("--num_gpus,--num_accelerators", selection.num_gpus,
-                   "Ranks of each host: its first slots")
+  verb->add_option("--num_gpus,--num_accelerators,--ranks", selection.num_gpus,
+                   "Ranks of each host: its first slots; of this machine as many as are asked for")
       ->check(CLI::PositiveNumber);
   verb->add_option("--master_port", options->mpirun.master_port,
                    "MASTER_PORT of the ranks (default 29500); MPI needs none")

@@ -247,6 +247,7 @@ std::vector<std::string> mpirun_words(const std::vector<HostSlots>& hosts,
   const std::string address = hosts.size() == 1 && first == "localhost" ? "127.0.0.1" : first;
   // Ranks bind themselves to the processors of their host (comm/cpu_share).
   std::vector<std::string> words{options.mpirun, "--bind-to", "none"};
+  if (options.as_root) words.emplace_back("--allow-run-as-root");
   for (const HostSlots& host : hosts) {
     if (&host != &hosts.front()) words.emplace_back(":");
     std::string devices;

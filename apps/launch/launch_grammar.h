@@ -44,6 +44,7 @@ std::vector<HostSlots> local_slots(const HostSelection& selection, int default_s
 struct MpirunOptions {
   std::string mpirun = "mpirun";
   int master_port = 29500;
+  bool as_root = false;             // mpirun refuses root unless it is told
   std::string heartbeat_directory;  // empty: none
   std::vector<std::string> program;
 };

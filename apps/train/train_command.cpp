@@ -5,6 +5,7 @@
 #include <string>
 
 #include "apps/command.h"
+#include "apps/help/help_text.h"
 #include "apps/rank_job.h"
 #include "apps/run_forecast.h"
 #include "apps/train/training_job.h"
@@ -19,6 +20,36 @@ namespace {
 
 CLI::Range at_least_one() { return {int64_t{1}, int64_t{1} << 53}; }
 CLI::Range at_least_zero() { return {int64_t{0}, int64_t{1} << 53}; }
+
+// Every option stands in a group: tests/apps/help_test.cpp.
+void group_train_options(CLI::App& verb) {
+  verb.get_help_ptr()->group(kMostNeeded);
+  put_into(verb, kMostNeeded,
+           {"--config", "--model", "--init", "--data", "--out", "--steps", "--seq", "--batch",
+            "--lr", "--lora"});
+  put_into(verb, kOfModel, {"--tokenizer", "--freeze", "--train", "--adapter", "--seed"});
+  put_into(verb, kOfData,
+           {"--validation", "--validation-fraction", "--fields", "--pattern", "--chat", "--mask",
+            "--classes", "--mlm-probability", "--no-end", "--skip-bad", "--pack",
+            "--pad-to-longest", "--group-by-length", "--cache"});
+  put_into(
+      verb, kOfLength,
+      {"--epochs", "--grad-accum", "--weight-decay", "--warmup-steps", "--label-smoothing-factor",
+       "--early-stopping-patience", "--early-stopping-threshold", "--allow-nan"});
+  put_into(verb, kOfMemory, {"--dtype", "--quantize", "--dry-run", "--hardware"});
+  put_into(verb, kOfRanks, {"--device", "--comm", "--threads"});
+  put_into(verb, kOfFiles,
+           {"--resume", "--reset-optimizer", "--force", "--save-every", "--save-minutes",
+            "--save-total-limit", "--save-frozen", "--export-every", "--load-best-model-at-end"});
+  put_into(verb, kOfFigures,
+           {"--eval-every", "--eval-strategy", "--eval-on-start", "--eval-delay", "--eval-batches",
+            "--metric-for-best-model", "--greater-is-better", "--sample-prompt", "--sample-every",
+            "--histogram-every"});
+  verb.footer(
+      "For example: zinc train --config ds.json --model gpt2-124m --data text.txt --steps 1000 "
+      "--out run\nRecipes and whole configurations: docs/recipes.md; keys of --config: `zinc "
+      "config keys`");
+}
 
 // Joins no ranks. Rank 0 prints the plan, or what is wrong.
 int dry_run(const TrainArguments& options, const comm::RankInfo& rank) {
@@ -125,6 +156,7 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_flag("--dry-run", options->dry_run,
                  "Print what the run would take, as zinc plan does, and end");
   verb->add_flag("--force", options->training.force, "Replace an existing run in --out");
+  group_train_options(*verb);
   verb->callback([options, &action] {
     if (options->sample_prompts.empty()) options->sample_prompts.emplace_back("\n");
     action = [options] { return run_training(*options); };

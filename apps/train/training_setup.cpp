@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "files/input_file.h"
+#include "files/nearest_path.h"
 #include "hub/family.h"
 #include "text/tokenizer.h"
 
@@ -60,6 +61,10 @@ TrainingSetup set_up(const TrainArguments& options, int64_t world_size) {
   TrainingSetup setup;
   require_consistent(options.training, options.trainer, validation_names(options.data));
   setup.steps = options.training.steps;
+  if (!options.init.empty() && !files::folder_exists(options.init) &&
+      !files::file_exists(options.init)) {
+    throw DataError("--init: " + files::no_such_path("folder", options.init));
+  }
   const std::string model = options.model.empty() ? options.init : options.model;
   if (model.empty()) throw ConfigError("--model (or --init) must name a model");
   setup.model = hub::find_model_config(model);

@@ -261,6 +261,8 @@ TEST_F(BadInput, IndexThatNamesAPathOutsideItsFolder) {
 
 TEST_F(BadInput, InitThatIsMissing) {
   expect_refused(folder_.train({"--init", folder_ / "none"}), kBadData, {"none"});
+  expect_refused(folder_.train({"--init", "tests/referenc/gpt2"}), kBadData,
+                 {"--init: there is no folder", "did you mean 'tests/reference/gpt2'?"});
 }
 
 TEST_F(BadInput, PromptOutsideTheVocabulary) {
@@ -409,7 +411,7 @@ TEST_F(BadInput, RanksWithoutASharedFileSystem) {
 TEST_F(BadInput, ExistingRunWithoutForce) {
   ASSERT_EQ(run_zinc(folder_.train()).exit_code, 0);
   const std::string figures = read_whole_file(folder_.out() + "/metrics.jsonl");
-  expect_refused(folder_.train(), kCannotCreate, {folder_.out(), "--force"});
+  expect_refused(folder_.train(), kCannotCreate, {folder_.out(), "--resume auto", "--force"});
   EXPECT_EQ(read_whole_file(folder_.out() + "/metrics.jsonl"), figures);
   EXPECT_EQ(run_zinc(folder_.train({"--force"})).exit_code, 0);
   EXPECT_THAT(folder_.unfinished(), IsEmpty());

@@ -156,6 +156,14 @@ TEST(Mpirun, StartsEveryHostsSlots) {
   EXPECT_EQ(words, expected);
 }
 
+TEST(Mpirun, IsToldThatRootStartsIt) {
+  MpirunOptions options{.as_root = true, .program = {"zinc"}};
+  EXPECT_THAT(mpirun_words({{"one", {0}}}, options), testing::Contains("--allow-run-as-root"));
+  options.as_root = false;
+  EXPECT_THAT(mpirun_words({{"one", {0}}}, options),
+              testing::Not(testing::Contains("--allow-run-as-root")));
+}
+
 TEST(Mpirun, ShellTextQuotesWhatAShellWouldRead) {
   EXPECT_EQ(shell_text({"a-b", "x=1,2", "", "a b", "it's", "$(rm)"}),
             "a-b x=1,2 '' 'a b' 'it'\\''s' '$(rm)'");

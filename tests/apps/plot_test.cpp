@@ -5,6 +5,8 @@
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
+#include <regex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -102,6 +104,45 @@ TEST_F(PlotSlow, ABrowserDraws_AndSwitchesAxes) {
   EXPECT_THAT(tokens, AllOf(HasSubstr(">6000</text>"), Not(HasSubstr("NaN"))));
   const std::string seconds = document_of(folder_, page + "#x=seconds", 2000);
   EXPECT_THAT(seconds, HasSubstr(">40 s</text>"));
+}
+
+// Three runs with four labels each: eight curves in eight colours, and a button for the others.
+TEST_F(PlotSlow, AChartDrawsEightCurvesAndOffersTheOthers) {
+  std::vector<std::string> runs;
+  for (const char* name : {"a.jsonl", "b.jsonl", "c.jsonl"}) {
+    runs.push_back(
+        folder_.write(name,
+                      "{\"step\":1,\"peak_bytes\":{\"device\":{\"parameters\":8,\"gradients\":4,"
+                      "\"optimizer\":2,\"total\":14}}}\n"));
+  }
+  const std::string document = document_of(folder_, page_of(runs), 2000);
+  EXPECT_EQ(count(document, "class=\"curve\""), 8) << document.substr(0, 2000);
+  EXPECT_EQ(count(document, ">4 more</button>"), 1);
+  std::set<std::string> colours;
+  for (size_t at = 0; (at = document.find("stroke=\"#", at)) != std::string::npos; ++at) {
+    colours.insert(document.substr(at, 16));
+  }
+  EXPECT_EQ(colours.size(), 8u);
+}
+
+// The labels of the vertical axis end before the axis, and begin inside of the chart.
+TEST_F(PlotSlow, LongLabelsAreNotCut) {
+  std::string lines;
+  for (int step = 1; step <= 3; ++step) {
+    lines +=
+        "{\"step\":" + std::to_string(step) + ",\"val_a\":-0.00123" + std::to_string(step) + "}\n";
+  }
+  const std::string document =
+      document_of(folder_, page_of({folder_.write("a.jsonl", lines)}), 2000);
+  // A letter has six and a half units at most.
+  const std::regex label("<text x=\"([0-9.]+)\"[^>]*text-anchor=\"end\"[^>]*>([^<]+)<");
+  int labels = 0;
+  for (std::sregex_iterator it(document.begin(), document.end(), label), end; it != end; ++it) {
+    const double letters = static_cast<double>((*it)[2].length());
+    EXPECT_GE(std::stod((*it)[1]), 6.5 * letters) << (*it)[2];
+    ++labels;
+  }
+  EXPECT_GT(labels, 2) << document.substr(0, 2000);
 }
 
 TEST_F(PlotSlow, ABrowserRunsNothingThatStandsInFiles) {

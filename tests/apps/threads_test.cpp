@@ -14,8 +14,11 @@ namespace threads_test {
 using testing::HasSubstr;
 using testing::Not;
 
-Ended with_three_threads(const std::vector<std::string>& arguments) {
-  std::vector<std::string> words{"env", "OMP_NUM_THREADS=3", command_path()};
+// `cache`: where the command keeps what it has said before.
+Ended with_three_threads(const std::vector<std::string>& arguments,
+                         const std::string& cache = "/dev/null") {
+  std::vector<std::string> words{"env", "OMP_NUM_THREADS=3", "XDG_CACHE_HOME=" + cache,
+                                 command_path()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return CommandProcess::of_program(words).finish();
 }
@@ -46,6 +49,17 @@ TEST(OmpNumThreads, AreThoseOfAPlanAndOfGeneration_AndSaid) {
       {"generate", "--model", folder.out() + "/final", "--prompt", "x", "--tokens", "1"});
   EXPECT_EQ(text.exit_code, 0) << to_string(text);
   EXPECT_THAT(text.err, HasSubstr(kThreadsNote));
+}
+
+TEST(OmpNumThreads, AreSaidOncePerMachine) {
+  const TrainingFolder folder;
+  const std::vector<std::string> plan{"plan", "--config", folder / "ds.json", "--model",
+                                      folder / "model.json"};
+  const std::string cache = folder / "cache";
+  EXPECT_THAT(with_three_threads(plan, cache).err, HasSubstr(kThreadsNote));
+  EXPECT_THAT(with_three_threads(plan, cache).err, Not(HasSubstr("OMP_NUM_THREADS")));
+  folder.write("cache/zinc/said-threads", "note: OMP_NUM_THREADS=2 ...");
+  EXPECT_THAT(with_three_threads(plan, cache).err, HasSubstr(kThreadsNote));
 }
 
 // Sizes that are "auto" follow the model's hidden size, 32: DeepSpeed's rule.

@@ -333,9 +333,13 @@ TEST(FindModelConfig, TakesPresetsFilesAndFolders) {
   EXPECT_EQ(num_parameters(find_model_config(path).config), 1'235'814'400);
   EXPECT_EQ(model_type(find_model_config(folder / "m").config), "llama");
   EXPECT_TRUE(find_model_config("tiny").original.is_null());
-  EXPECT_EQ(files::message_of<ConfigError>([] { find_model_config("gpt2-124"); }),
-            "model \"gpt2-124\" is neither a preset (" + all_presets() +
-                ") nor a config.json or a folder with one");
+  EXPECT_EQ(
+      files::message_of<ConfigError>([] { find_model_config("gpt2-124"); }),
+      "model \"gpt2-124\" is neither a preset nor a config.json or a folder with one; did you "
+      "mean gpt2-124m?\n  presets: " +
+          all_presets());
+  EXPECT_THAT(files::message_of<ConfigError>([&] { find_model_config(folder / "n/config.json"); }),
+              testing::HasSubstr("did you mean " + (folder / "m/config.json") + "?\n"));
   std::filesystem::create_directory(folder / "none");
   EXPECT_EQ(files::message_of<DataError>([&] { find_model_config(folder / "none"); }),
             "there is no file '" + (folder / "none/config.json") + "'");

@@ -1,6 +1,7 @@
 #include "tests/structure/page_rules.h"
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 
 namespace zinc::structure {
@@ -8,6 +9,7 @@ namespace {
 
 constexpr std::string_view kQuestions = "## Questions that this page answers";
 constexpr std::string_view kGenerated = "docs/config.md";
+constexpr std::string_view kIndex = "docs/README.md";
 
 // Counts characters: bytes of UTF-8 that continue a character do not count.
 int columns_of(std::string_view line) {
@@ -61,6 +63,28 @@ void check_questions(const Page& page, std::vector<Problem>& problems) {
                           std::to_string(kPageQuestions) + " are the least"});
 }
 
+bool names(const Page& page, const std::string& link) {
+  return std::ranges::any_of(page.lines, [&link](const std::string& line) {
+    return line.find("](" + link) != std::string::npos;
+  });
+}
+
+void check_index(const std::vector<Page>& pages, std::vector<Problem>& problems) {
+  const auto index = std::ranges::find(pages, kIndex, &Page::path);
+  if (index == pages.end()) return;
+  const std::string folder = "docs/";
+  for (const Page& page : pages) {
+    const bool is_listed = page.path == kIndex || !page.path.starts_with(folder) ||
+                           names(*index, page.path.substr(folder.size()));
+    const bool leads_there = page.path != "README.md" || names(page, std::string(kIndex));
+    if (is_listed && leads_there) continue;
+    const Page& without = is_listed ? page : *index;
+    problems.push_back({"page_index", without.path, 1,
+                        "has no link to " + (is_listed ? std::string(kIndex) : page.path) +
+                            ": every page is two links from README.md"});
+  }
+}
+
 }  // namespace
 
 std::vector<Problem> check_pages(const std::vector<Page>& pages) {
@@ -69,6 +93,7 @@ std::vector<Problem> check_pages(const std::vector<Page>& pages) {
     check_columns(page, problems);
     check_questions(page, problems);
   }
+  check_index(pages, problems);
   return problems;
 }
 

@@ -60,6 +60,25 @@ TEST(PageColumns, TextBehindABlockIsTextAgain) {
               ElementsAre(HasSubstr("core/README.md:2:")));
 }
 
+TEST(PageIndex, APageWithoutALink_IsNamed) {
+  const auto problems = [](const std::string& front, const std::string& index) {
+    std::vector<std::string> found;
+    for (const Problem& problem :
+         check_pages({parse_page("README.md", front), parse_page("docs/README.md", index + kFive),
+                      parse_page("docs/a.md", kFive)})) {
+      found.push_back(to_string(problem));
+    }
+    return found;
+  };
+  EXPECT_THAT(problems("[all](docs/README.md)\n", "[a](a.md#part)\n"), IsEmpty());
+  EXPECT_THAT(
+      problems("[all](docs/README.md)\n", "[b](b.md)\n"),
+      ElementsAre("docs/README.md:1: page_index: has no link to docs/a.md: every page is two "
+                  "links from README.md"));
+  EXPECT_THAT(problems("none\n", "[a](a.md)\n"),
+              ElementsAre(HasSubstr("README.md:1: page_index: has no link to docs/README.md")));
+}
+
 TEST(PageQuestions, PageThatEndsWithFivePasses) {
   EXPECT_THAT(problems_of("docs/a.md", "# A\n\n" + kFive), IsEmpty());
 }

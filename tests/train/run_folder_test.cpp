@@ -51,8 +51,9 @@ TEST(RunFolder, ExistingRun_IsReplacedByForceOnly) {
   folder.write("run/metrics.jsonl", "old");
   EXPECT_EQ(files::message_of<IoError>([&] { RunFolder::create(folder / "run", false); }),
             "cannot create run folder '" + (folder / "run") +
-                "': File exists (errno 17); it holds a run; choose another folder, or give --force "
-                "to replace it");
+                "': File exists (errno 17); it holds a run; --resume auto goes on with it, --force "
+                "replaces it (in a program: .resume = \"auto\", .force = true); or choose another "
+                "folder");
   EXPECT_EQ(files::read_whole_file(folder / "run/metrics.jsonl"), "old");
   const RunFolder run = kept(folder / "run", true);
   EXPECT_THAT(files::names_in(run.path()), ElementsAre(".zinc-run"));

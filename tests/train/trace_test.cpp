@@ -15,6 +15,7 @@
 #include "nn/models/gpt2.h"
 #include "tests/comm/forwarding_communicator.h"
 #include "tests/files/scratch_folder.h"
+#include "train/trace/trace_page.h"
 #include "train/trace/trace_summary.h"
 #include "train/trace/trace_writer.h"
 #include "train/trainer.h"
@@ -130,6 +131,56 @@ TEST(TraceSummary, LineCutInTheMiddleOfAnUnfinishedTrace_IsLeftOut) {
   EXPECT_THROW(summarize_trace_text(known_trace() + cut + more + "\n]\n", "t.json"), DataError);
   // One rank leaves one such line.
   EXPECT_THROW(summarize_trace_text(known_trace() + cut + more + cut + more, "t.json"), DataError);
+}
+
+// Two steps of two slices each; times in the page are tenths of a microsecond behind its first
+// step.
+std::string two_steps(const std::string& name = "a") {
+  return kHead + slice("compute", name, 1, 100, 150, "\"id\":1") +
+         slice("stall", "wait", 1, 150, 190, "\"id\":2,\"waited_for\":1") +
+         slice("step", "step 1", 0, 100, 200, "\"id\":3,\"step\":1") +
+         slice("compute", "b", 1, 200, 250, "\"id\":4,\"bytes\":8") +
+         slice("reduce", "reduce h", 3, 210, 240, "\"id\":5,\"span\":4") +
+         slice("step", "step 2", 0, 200, 300, "\"id\":6,\"step\":2") +
+         slice("compute", "behind the last step", 1, 300, 310, "\"id\":7") + "\n]\n";
+}
+
+TEST(TracePage, HasTheSlicesOfItsSteps) {
+  const TracePage page = trace_page(parse_trace(two_steps(), "t.json"), "t.json");
+  EXPECT_EQ(page.slices, 4);
+  EXPECT_EQ(page.first_step, 1);
+  EXPECT_EQ(page.last_step, 2);
+  EXPECT_EQ(page.steps_left_out, 0);
+  EXPECT_NE(page.html.find("\"slices\":[[1,0,500,0,0,1,0,0,0],[1,500,400,1,1,2,0,1,0],"
+                           "[1,1000,500,0,2,4,0,0,8],[3,1100,300,2,3,5,4,0,0]]"),
+            std::string::npos)
+      << page.html;
+  EXPECT_NE(page.html.find("\"kinds\":[\"compute\",\"stall\",\"reduce\"],"
+                           "\"names\":[\"a\",\"wait\",\"b\",\"reduce h\"]"),
+            std::string::npos)
+      << page.html;
+  EXPECT_NE(page.html.find("\"step\":2,\"rank\":0,\"begin\":100.0,\"end\":200.0"),
+            std::string::npos)
+      << page.html;
+}
+
+TEST(TracePage, HasTheStepsThatAreAskedFor_OrTheLastOnesThatFit) {
+  const TraceFile trace = parse_trace(two_steps(), "t.json");
+  const TracePage first = trace_page(trace, "t.json", {.last_step = 1});
+  EXPECT_EQ(first.slices, 2);
+  EXPECT_EQ(first.last_step, 1);
+  const TracePage last = trace_page(trace, "t.json", {.most_slices = 3});
+  EXPECT_EQ(last.first_step, 2);
+  EXPECT_EQ(last.steps_left_out, 1);
+  EXPECT_EQ(trace_page(trace, "t.json", {.most_slices = 1}).slices, 2) << "one step at least";
+  EXPECT_EQ(files::message_of<DataError>([&] { trace_page(trace, "t.json", {.first_step = 3}); }),
+            "t.json: the trace has no step 3 to its end");
+}
+
+TEST(TracePage, NamesAreNoMarkup) {
+  const TracePage page =
+      trace_page(parse_trace(two_steps("<img src=x>"), "t.json"), "</script><img>.json");
+  EXPECT_EQ(page.html.find("<img"), std::string::npos);
 }
 
 TEST(TraceSummary, OtherFormsOfTheFile_GiveTheSame) {

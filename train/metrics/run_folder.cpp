@@ -134,7 +134,8 @@ RunFolder RunFolder::create(std::string path, bool force) {
     const auto require_replaceable = [&] {
       if (force || has_no_step(path)) return;
       throw IoError("create run folder", path, -1, EEXIST,
-                    "it holds a run; choose another folder, or give --force to replace it");
+                    "it holds a run; --resume auto goes on with it, --force replaces it (in a "
+                    "program: .resume = \"auto\", .force = true); or choose another folder");
     };
     require_replaceable();
     old_lock = lock_mark(path, path);

@@ -12,7 +12,9 @@ function start(first) {
   const AXES = {step: 'steps', tokens: 'tokens', seconds: 'time'};
   const AXIS_INDEX = {step: 0, tokens: 1, seconds: 2};
   const DASHES = ['', '6 3', '2 2', '8 3 2 3'];
-  const WIDTH = 560, HEIGHT = 240, LEFT = 62, RIGHT = 10, TOP = 8, BOTTOM = 24;
+  const HEIGHT = 240, RIGHT = 10, TOP = 8, BOTTOM = 24;
+  const LETTER = 7;  // width of a letter of a label, at most
+  const MOST_CURVES = COLORS.length;  // of a chart, until more are asked for
   const CHARTS = [
     {title: 'Loss', keys: ['loss', 'val_loss']},
     {title: 'Evaluation', prefix: 'val_'},
@@ -25,6 +27,7 @@ function start(first) {
   ];
   let data = first;
   const hidden = new Set();
+  const whole = new Set();  // titles of charts that show all their curves
   const state = {x: 'step', log: false};
   for (const part of location.hash.slice(1).split('&')) {
     const [key, value] = part.split('=');
@@ -141,8 +144,9 @@ function start(first) {
       made.push({
         name:
             (data.runs.length > 1 ? run.name.slice(folder) + ' ' : '') + part.replaceAll('_', ' '),
-        color: COLORS[(several ? n : r) % COLORS.length],
-        dash: DASHES[(several ? r : n) % DASHES.length],
+        // Of a figure of runs the colour is the run's, as in the table.
+        color: several ? '' : COLORS[r % COLORS.length],
+        dash: several ? '' : DASHES[n % DASHES.length],
         points: run.curves[name]
                     .map(p => [p[AXIS_INDEX[state.x]], p[3]])
                     .filter(p => p[1] !== null && (!state.log || p[1] > 0)),
@@ -151,11 +155,25 @@ function start(first) {
     return made.filter(curve => curve.points.length);
   }
 
+  // The curves that are drawn: the largest ones of many, each with a colour of its own.
+  function chosenOf(chart, curves) {
+    const most = curve => curve.points.reduce((a, p) => Math.max(a, Math.abs(p[1])), 0);
+    const order = curves.map((curve, i) => [most(curve), i]).sort((a, b) => b[0] - a[0] || a[1] - b[1]);
+    const count = whole.has(chart.title) ? curves.length : MOST_CURVES;
+    const kept = curves.length > MOST_CURVES ? order.map(([, i]) => curves[i]) : curves;
+    return kept.slice(0, count).map((curve, i) => curve.color ? curve : {
+      ...curve,
+      color: COLORS[i % COLORS.length],
+      dash: DASHES[Math.floor(i / COLORS.length) % DASHES.length]
+    });
+  }
+
   function draw(chart, place) {
     element('h2', {}, place, chart.title);
-    const curves = curvesOf(chart);
-    const svg =
-        shape('svg', {viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none'}, place);
+    const found = curvesOf(chart);
+    const curves = chosenOf(chart, found);
+    const WIDTH = Math.max(300, place.clientWidth);
+    const svg = shape('svg', {viewBox: `0 0 ${WIDTH} ${HEIGHT}`}, place);
     if (!curves.length) {
       shape(
           'text', {x: WIDTH / 2, y: HEIGHT / 2, 'text-anchor': 'middle'}, svg,
@@ -187,17 +205,21 @@ function start(first) {
     }
     const scale = state.log ? Math.log : (v => v);
     const yText = chart.bytes ? bytes : short;
+    const linear = chart.bytes ? byteTicks : ticks;
+    const marks = state.log ? logTicks(y0, y1, chart.bytes ? 16 : 10) : linear(y0, y1, 5);
+    const LEFT = 12 + LETTER * Math.max(4, ...marks.map(y => yText(y).length));
     const px = x => LEFT + (x - x0) / (x1 - x0) * (WIDTH - LEFT - RIGHT);
     const py = y => HEIGHT - BOTTOM -
         (scale(y) - scale(y0)) / (scale(y1) - scale(y0)) * (HEIGHT - TOP - BOTTOM);
-    const linear = chart.bytes ? byteTicks : ticks;
-    for (const y of state.log ? logTicks(y0, y1, chart.bytes ? 16 : 10) : linear(y0, y1, 5)) {
+    for (const y of marks) {
       shape('line', {class: 'grid', x1: LEFT, x2: WIDTH - RIGHT, y1: py(y), y2: py(y)}, svg);
       shape('text', {x: LEFT - 6, y: py(y) + 4, 'text-anchor': 'end'}, svg, yText(y));
     }
     for (const x of ticks(x0, x1, 5)) {
       shape('line', {class: 'grid', x1: px(x), x2: px(x), y1: TOP, y2: HEIGHT - BOTTOM}, svg);
-      shape('text', {x: px(x), y: HEIGHT - 8, 'text-anchor': 'middle'}, svg, xText(x));
+      const half = xText(x).length * LETTER / 2;
+      const at = Math.min(px(x), WIDTH - half);
+      shape('text', {x: at, y: HEIGHT - 8, 'text-anchor': 'middle'}, svg, xText(x));
     }
     for (const curve of curves) {
       const d =
@@ -220,7 +242,7 @@ function start(first) {
       }
     }
     const key = element('div', {class: 'key'}, place);
-    for (const curve of curves.slice(0, 24)) {
+    for (const curve of curves) {
       const item = element('span', {}, key);
       element(
           'i', {
@@ -230,7 +252,15 @@ function start(first) {
           item);
       item.appendChild(document.createTextNode(curve.name));
     }
-    follow(svg, place, curves, {x0, x1, px, yText});
+    if (found.length > MOST_CURVES) {
+      const rest = found.length - MOST_CURVES;
+      const words = whole.has(chart.title) ? 'the largest ' + MOST_CURVES : rest + ' more';
+      element('button', {}, key, words).addEventListener('click', () => {
+        if (!whole.delete(chart.title)) whole.add(chart.title);
+        drawAll();
+      });
+    }
+    follow(svg, place, curves, {x0, x1, px, yText, LEFT, WIDTH});
   }
 
   // The values under the pointer.
@@ -240,8 +270,9 @@ function start(first) {
     const tip = element('div', {class: 'tip', hidden: ''}, place);
     svg.addEventListener('pointermove', event => {
       const box = svg.getBoundingClientRect();
-      const at = (event.clientX - box.left) / box.width * WIDTH;
-      const x = axis.x0 + (at - LEFT) / (WIDTH - LEFT - RIGHT) * (axis.x1 - axis.x0);
+      const at = (event.clientX - box.left) / box.width * axis.WIDTH;
+      const x =
+          axis.x0 + (at - axis.LEFT) / (axis.WIDTH - axis.LEFT - RIGHT) * (axis.x1 - axis.x0);
       const nearest = points => {
         let low = 0, high = points.length - 1;
         while (high - low > 1) {
@@ -366,6 +397,11 @@ function start(first) {
   const status = element('span', {class: 'key'}, header);
   const page = element('main', {}, document.body);
   drawAll();
+  let resizing = 0;
+  addEventListener('resize', () => {
+    clearTimeout(resizing);
+    resizing = setTimeout(drawAll, 100);
+  });
 
   // No server: a file cannot be fetched, but it can be shown in a frame, and say what it has.
   function refresh() {

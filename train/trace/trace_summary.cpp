@@ -3,15 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
-#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 
-#include "core/error.h"
-#include "files/input_file.h"
-#include "files/json/parser.h"
 #include "files/json/writer.h"
 #include "offload/swap_space.h"
 #include "train/metrics/progress.h"
@@ -21,95 +16,6 @@ namespace {
 
 constexpr int kComputeLane = 1;
 constexpr double kMicro = 1e-6;
-
-struct Slice {
-  std::string kind;
-  std::string name;
-  int lane = 0;
-  double begin = 0.0;  // microseconds, as in the file
-  double end = 0.0;
-  int64_t id = 0;
-  int64_t span = 0;
-  int64_t waited_for = 0;
-  int64_t bytes = 0;
-  int64_t step = 0;
-};
-
-struct Trace {
-  std::map<int, std::vector<Slice>> ranks;
-  int64_t num_events = 0;
-  bool complete = true;
-  bool ours = false;  // the first line that the writer puts down is there
-};
-
-int64_t integer_of(const files::json::Value* args, std::string_view key) {
-  const files::json::Value* value = args == nullptr ? nullptr : args->find(key);
-  return value == nullptr ? 0 : value->as_int64();
-}
-
-void add_event(Trace& trace, const files::json::Value& event) {
-  ++trace.num_events;
-  const std::string& phase = event.at("ph").as_string();
-  if (phase == "M" && event.at("name").is_string("zinc")) trace.ours = true;
-  if (phase != "X") return;
-  const files::json::Value* args = event.find("args");
-  Slice slice;
-  slice.kind = event.at("cat").as_string();
-  slice.name = event.at("name").as_string();
-  slice.lane = static_cast<int>(event.at("tid").as_int64(0, 1 << 20));
-  slice.begin = event.at("ts").as_double();
-  slice.end = slice.begin + event.at("dur").as_double();
-  slice.id = integer_of(args, "id");
-  slice.span = integer_of(args, "span");
-  slice.waited_for = integer_of(args, "waited_for");
-  slice.bytes = integer_of(args, "bytes");
-  slice.step = integer_of(args, "step");
-  trace.ranks[static_cast<int>(event.at("pid").as_int64(0, 1 << 24))].push_back(std::move(slice));
-}
-
-// Reads the format of TraceWriter: a bracket, then one event a line, each but the last before a
-// comma. The file of a run that was killed may hold a torn line for each of its ranks.
-Trace parse_lines(std::string_view text, const std::string& name) {
-  Trace trace;
-  trace.complete = false;
-  const bool ended = text.ends_with("\n]\n") || text.ends_with("\n]");
-  int64_t number = 1;
-  size_t torn = 0;
-  size_t at = text.find('\n') + 1;
-  while (at < text.size()) {
-    ++number;
-    const size_t end = std::min(text.find('\n', at), text.size());
-    const bool last = end == text.size();
-    std::string_view line = text.substr(at, end - at);
-    at = end + 1;
-    if (line == "]") {
-      trace.complete = true;
-      if (at < text.size()) throw DataError(name + ": there is text behind the last bracket");
-      break;
-    }
-    if (line.ends_with(",")) line.remove_suffix(1);
-    std::optional<files::json::Value> event;
-    try {
-      event = files::json::parse(std::string(line), str(name, " (line ", number, ")"));
-    } catch (const DataError&) {
-      if (!last && (ended || ++torn > trace.ranks.size())) throw;
-      continue;  // cut in the middle of a write
-    }
-    add_event(trace, *event);
-  }
-  return trace;
-}
-
-// Reads the format of other programs: an array, or an object that holds one.
-Trace parse_whole(std::string text, const std::string& name) {
-  const files::json::Value root =
-      files::json::parse(std::move(text), name,
-                         {.max_bytes = int64_t{1} << 30, .max_values = int64_t{256} * 1'000'000});
-  const files::json::Value& events = root.is_object() ? root.at("traceEvents") : root;
-  Trace trace;
-  for (const files::json::Value& event : events.as_array()) add_event(trace, event);
-  return trace;
-}
 
 using Intervals = std::vector<std::pair<double, double>>;
 
@@ -146,34 +52,36 @@ double overlap(const Intervals& a, const Intervals& b) {
   return sum;
 }
 
-bool is_communication(const Slice& slice) {
+bool is_communication(const TraceSlice& slice) {
   return slice.kind == "gather" || slice.kind == "prefetch" || slice.kind == "reduce" ||
          slice.kind == "publish" || slice.kind == "exchange";
 }
 
 // Whether the slice is a transfer from or to the disk. Copies between host and device have the same
 // kinds, on other lanes.
-bool is_disk_transfer(const Slice& slice) {
+bool is_disk_transfer(const TraceSlice& slice) {
   return slice.lane == offload::kReadLane || slice.lane == offload::kWriteLane;
 }
 
 class RankReader {
  public:
-  RankReader(int rank, const std::vector<Slice>& slices) : rank_(rank), slices_(slices) {
-    for (const Slice& slice : slices) {
+  RankReader(int rank, const std::vector<TraceSlice>& slices) : rank_(rank), slices_(slices) {
+    for (const TraceSlice& slice : slices) {
       if (slice.id != 0) by_id_.emplace(slice.id, &slice);
     }
   }
 
   std::vector<StepSummary> steps() const {
-    std::vector<const Slice*> marks;
-    for (const Slice& slice : slices_) {
+    std::vector<const TraceSlice*> marks;
+    for (const TraceSlice& slice : slices_) {
       if (slice.kind == "step") marks.push_back(&slice);
     }
-    const auto earlier = [](const Slice* a, const Slice* b) { return a->begin < b->begin; };
+    const auto earlier = [](const TraceSlice* a, const TraceSlice* b) {
+      return a->begin < b->begin;
+    };
     std::sort(marks.begin(), marks.end(), earlier);
-    std::vector<std::vector<const Slice*>> parts(marks.size());
-    for (const Slice& slice : slices_) {
+    std::vector<std::vector<const TraceSlice*>> parts(marks.size());
+    for (const TraceSlice& slice : slices_) {
       const auto after = std::upper_bound(marks.begin(), marks.end(), &slice, earlier);
       if (after == marks.begin()) continue;
       const auto index = static_cast<size_t>(after - marks.begin()) - 1;
@@ -185,13 +93,14 @@ class RankReader {
   }
 
  private:
-  StepSummary summarize(const Slice& mark, const std::vector<const Slice*>& slices) const {
+  StepSummary summarize(const TraceSlice& mark,
+                        const std::vector<const TraceSlice*>& slices) const {
     StepSummary step{.rank = rank_, .step = mark.step};
     step.seconds = (mark.end - mark.begin) * kMicro;
     Intervals compute;
     Intervals communication;
     Intervals swap;
-    for (const Slice* slice : slices) {
+    for (const TraceSlice* slice : slices) {
       const double end = std::min(slice->end, mark.end);
       if (is_communication(*slice)) {
         communication.emplace_back(slice->begin, end);
@@ -215,7 +124,7 @@ class RankReader {
     return step;
   }
 
-  static void count(const Slice& slice, StepSummary& step) {
+  static void count(const TraceSlice& slice, StepSummary& step) {
     if (slice.kind == "prefetch") ++step.gathers_ahead;
     if (slice.kind == "gather") ++step.gathers_on_demand;
     int64_t& bytes = slice.kind == "reduce"     ? step.reduced_bytes
@@ -224,22 +133,22 @@ class RankReader {
     bytes += slice.bytes;
   }
 
-  const Slice* find(int64_t id) const {
+  const TraceSlice* find(int64_t id) const {
     const auto found = by_id_.find(id);
     return found == by_id_.end() ? nullptr : found->second;
   }
 
-  std::string cause_of(const Slice& stall) const {
+  std::string cause_of(const TraceSlice& stall) const {
     if (stall.waited_for == 0) return stall.name;  // for work that is in no lane
-    const Slice* producer = find(stall.waited_for);
+    const TraceSlice* producer = find(stall.waited_for);
     if (producer == nullptr) return "unknown";
-    const Slice* span = producer->span == 0 ? nullptr : find(producer->span);
+    const TraceSlice* span = producer->span == 0 ? nullptr : find(producer->span);
     return span == nullptr ? producer->name : span->name;
   }
 
   int rank_;
-  const std::vector<Slice>& slices_;
-  std::unordered_map<int64_t, const Slice*> by_id_;
+  const std::vector<TraceSlice>& slices_;
+  std::unordered_map<int64_t, const TraceSlice*> by_id_;
 };
 
 // The first word of every cause: "gather h.3" and "gather h.4" are both gathers.
@@ -256,10 +165,7 @@ double StepSummary::prefetch_hit_rate() const {
   return gathers == 0 ? 1.0 : static_cast<double>(gathers_ahead) / static_cast<double>(gathers);
 }
 
-TraceSummary summarize_trace_text(std::string text, const std::string& name) {
-  const Trace trace =
-      text.starts_with("[\n") ? parse_lines(text, name) : parse_whole(std::move(text), name);
-  if (!trace.ours) throw DataError(name + ": this is no trace of zinc");
+TraceSummary summarize(const TraceFile& trace) {
   TraceSummary summary;
   summary.num_events = trace.num_events;
   summary.complete = trace.complete;
@@ -273,12 +179,11 @@ TraceSummary summarize_trace_text(std::string text, const std::string& name) {
   return summary;
 }
 
-TraceSummary summarize_trace(const std::string& path) {
-  const files::InputFile file = files::InputFile::open(path);
-  std::string text(static_cast<size_t>(file.size()), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text)));
-  return summarize_trace_text(std::move(text), path);
+TraceSummary summarize_trace_text(std::string text, const std::string& name) {
+  return summarize(parse_trace(std::move(text), name));
 }
+
+TraceSummary summarize_trace(const std::string& path) { return summarize(read_trace(path)); }
 
 std::string describe(const TraceSummary& summary) {
   std::string text = fmt::format(

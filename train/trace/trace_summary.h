@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "train/trace/trace_file.h"
+
 namespace zinc::train {
 
 // One step of one rank. Times in seconds; an event belongs to the step in which it begins.
@@ -39,6 +41,7 @@ struct TraceSummary {
   bool complete = true;  // false: the run did not end by itself, its last bracket is missing
 };
 
+TraceSummary summarize(const TraceFile& trace);
 // Throws IoError where the file cannot be read, DataError where it holds no trace of zinc. In an
 // unfinished file one line of each rank may be cut.
 TraceSummary summarize_trace(const std::string& path);

@@ -1,0 +1,39 @@
+// apps/help/help_text.h: what --help prints, and the same for docs/options.md.
+//
+// Options stand in groups. A group's place is that of its name in kOptionGroups, whatever the order
+// in which options were added; names that are not there come first.
+#pragma once
+
+#include <array>
+#include <initializer_list>
+#include <memory>
+#include <string>
+
+namespace CLI {
+class App;
+class FormatterBase;
+}  // namespace CLI
+
+namespace zinc::apps {
+
+inline constexpr const char* kMostNeeded = "Options that most runs need";
+inline constexpr const char* kOfModel = "Model";
+inline constexpr const char* kOfData = "Data";
+inline constexpr const char* kOfLength = "Length, batches, learning rate";
+inline constexpr const char* kOfMemory = "Memory and precision";
+inline constexpr const char* kOfRanks = "Ranks and devices";
+inline constexpr const char* kOfFiles = "Files";
+inline constexpr const char* kOfFigures = "Figures, evaluations, samples";
+inline constexpr std::array kOptionGroups = {kMostNeeded, kOfModel, kOfData,  kOfLength,
+                                             kOfMemory,   kOfRanks, kOfFiles, kOfFigures};
+
+// Puts the options with these names ("--seq") into `group`.
+void put_into(CLI::App& verb, const char* group, std::initializer_list<const char*> names);
+
+// Lines of at most 100 columns, types without their ranges.
+std::shared_ptr<CLI::FormatterBase> help_formatter();
+
+// A section for each verb, with a table for each group.
+std::string options_tables(const CLI::App& app);
+
+}  // namespace zinc::apps

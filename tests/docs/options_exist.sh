@@ -1,0 +1,51 @@
+#!/bin/bash
+# usage: tests/docs/options_exist.sh ZINC [PAGE...]
+#
+# Every option that a command of zinc has in a block of sh on a page (README.md and docs/ without PAGEs) is one that the
+# command knows. This holds the commands that no test runs, because they ask for a GPU or a large model.
+set -euo pipefail
+zinc=$1
+shift
+[ $# -gt 0 ] || set -- README.md docs/*.md
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# PAGE:LINE<tab>words of a command, with continued lines joined, without comments and what stands behind a pipe.
+awk '
+  FNR == 1 { inside = 0; line = "" }
+  /^```/ { inside = $0 == "```sh" && !inside; line = ""; next }
+  inside {
+    if (line == "") { place = FILENAME ":" FNR }
+    line = line $0
+    if (sub(/\\$/, " ", line)) next
+    sub(/[ \t]#.*/, "", line)
+    n = split(line, command, /\|\|?|&&|;/)
+    for (i = 1; i <= n; i++) if (match(command[i], /(^|[ \/])zinc [a-z]/)) {
+      text = substr(command[i], RSTART)
+      sub(/^[ \/]/, "", text)
+      sub(/^zinc launch .* zinc /, "zinc ", text)
+      print place "\t" text
+    }
+    line = ""
+  }' "$@" >"$work/commands"
+[ -s "$work/commands" ] || { echo "no command of zinc was found" && exit 1; }
+status=0
+while IFS=$'\t' read -r place text; do
+  read -ra words <<<"$text"
+  verb=${words[1]}
+  known="$work/$verb"
+  inner=${words[2]:-}
+  if [[ $inner =~ ^[a-z]+$ ]] && "$zinc" "$verb" "$inner" --help >"$work/help" 2>/dev/null &&
+    ! diff -q "$work/help" <("$zinc" "$verb" --help 2>/dev/null) >/dev/null; then
+    known="$work/$verb-$inner"
+    cp "$work/help" "$known"
+  elif [ ! -f "$known" ]; then
+    "$zinc" "$verb" --help >"$known" 2>/dev/null || { echo "$place: there is no verb '$verb'" && status=1; }
+  fi
+  for word in "${words[@]:2}"; do
+    [[ $word =~ ^--[a-z][a-z_-]* ]] || continue
+    grep -qE -- "(^|[ ,])${BASH_REMATCH[0]}([ ,:=]|\$)" "$known" && continue
+    echo "$place: zinc $verb has no ${BASH_REMATCH[0]}"
+    status=1
+  done
+done <"$work/commands"
+exit $status
