@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "kernels/checks.h"
 #include "kernels/launch.h"
+#include "kernels/state_codes.h"
 
 namespace zinc::kernels {
 
@@ -53,8 +54,7 @@ void require_result(const char* op, const ElementUpdate& args) {
 }  // namespace
 
 std::span<const BlockFormat> state_formats(UpdateRule rule) {
-  static constexpr std::array kMoments{BlockFormat::signed8, BlockFormat::unsigned8};
-  if (rule == UpdateRule::adamw) return kMoments;
+  if (rule == UpdateRule::adamw) return kMomentFormats;
   return {};
 }
 
