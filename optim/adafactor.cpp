@@ -64,7 +64,8 @@ void direct_matrix(const View& d, const View& squares, const View& rows, const V
 
 }  // namespace
 
-Adafactor::Adafactor(const AdafactorOptions& options) : options_(options) {
+Adafactor::Adafactor(const AdafactorOptions& options, uint64_t seed)
+    : options_(options), seed_(seed) {
   require(options.least_square > 0.0 && options.least_scale >= 0.0,
           "Adafactor: eps must be one number above 0 and one not below 0, got ",
           options.least_square, " and ", options.least_scale);
@@ -99,7 +100,7 @@ std::optional<Shape> Adafactor::vector_shape(const Shape& parameter, int i) cons
 }
 
 void Adafactor::direct(const Update& args, const HyperParameters&, StreamRef stream) const {
-  kernels::ElementUpdate update = element_update_of(args, 0);
+  kernels::ElementUpdate update = element_update_of(args, seed_);
   update.rule = kernels::UpdateRule::gradient;
   update.weights = update.model_weights = {};
   update.direction = args.direction;
@@ -148,7 +149,7 @@ void Adafactor::apply(const Update& args, const HyperParameters& hyper, StreamRe
     const double mean = args.sums.weights / static_cast<double>(args.sums.numel);
     lr *= std::max(options_.least_scale, std::sqrt(mean));
   }
-  kernels::ElementUpdate update = element_update_of(args, 0);
+  kernels::ElementUpdate update = element_update_of(args, seed_);
   update.rule = kernels::UpdateRule::sgdw;
   update.constants = {.lr = lr, .weight_decay = hyper.weight_decay};
   kernels::element_update(update, stream);

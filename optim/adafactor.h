@@ -30,8 +30,8 @@ namespace zinc::optim {
 
 class Adafactor final : public WholeRule {
  public:
-  // Throws InvalidArgument.
-  explicit Adafactor(const AdafactorOptions& options);
+  // `seed`: for weights with stochastic rounding. Throws InvalidArgument.
+  explicit Adafactor(const AdafactorOptions& options, uint64_t seed = 0);
 
   Asked asked() const override { return Asked::all; }
   bool takes(const autograd::Parameter&) const override { return true; }
@@ -51,6 +51,7 @@ class Adafactor final : public WholeRule {
 
  private:
   const AdafactorOptions options_;
+  const uint64_t seed_;
 };
 
 }  // namespace zinc::optim

@@ -57,6 +57,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_
   ElementRuleOptions options{.decoupled = config.kind != OptimizerKind::adam,
                              .bias_correction = config.bias_correction,
                              .states = config.moments == Moments::bf16 ? DType::bf16 : DType::f32,
+                             .weights = config.narrow_weights ? DType::bf16 : DType::f32,
                              .seed = seed};
   switch (config.kind) {
     case OptimizerKind::sgd:
@@ -90,12 +91,13 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_
     case OptimizerKind::lamb:
       return std::make_unique<WholeOptimizer>(
           name_of(config.kind), std::make_unique<Lamb>(config.lamb, config.bias_correction, seed),
-          options.states);
+          options.states, options.weights);
     case OptimizerKind::adafactor:
       require(config.moments == Moments::f32,
               "Adafactor: it keeps no moments of elements; leave zinc.moments out");
       return std::make_unique<WholeOptimizer>(name_of(config.kind),
-                                              std::make_unique<Adafactor>(config.adafactor));
+                                              std::make_unique<Adafactor>(config.adafactor, seed),
+                                              DType::f32, options.weights);
   }
   return std::make_unique<ElementRule>(options);
 }

@@ -62,6 +62,7 @@ class MuonWithAdamW final : public Optimizer {
   int num_states() const override { return elements_.num_states(); }
   std::string_view state_name(int i) const override { return elements_.state_name(i); }
   DType state_dtype() const override { return elements_.state_dtype(); }
+  DType weights_dtype() const override { return elements_.weights_dtype(); }
   const WholeRule* whole_rule() const override { return &matrices_; }
   void update(const Update& args, const HyperParameters& hyper, StreamRef stream) const override {
     elements_.update(args, hyper, stream);

@@ -9,7 +9,8 @@ namespace zinc::optim {
 States Optimizer::states() const {
   States states{.count = num_states(),
                 .in_whole = whole_rule() != nullptr ? whole_rule()->num_states() : 0,
-                .beside_f32 = state_dtype()};
+                .beside_f32 = state_dtype(),
+                .weights = weights_dtype()};
   for (int i = 0; i < states.count; ++i) states.blocks[static_cast<size_t>(i)] = state_blocks(i);
   return states;
 }

@@ -31,6 +31,7 @@ struct States {
   int count = 0;                  // of an element that Optimizer::update() sees
   int in_whole = 0;               // of an element of a parameter that the whole rule takes
   DType beside_f32 = DType::f32;  // f32 | bf16: the dtype of states of f32 weights
+  DType weights = DType::f32;     // f32 | bf16: Optimizer::weights_dtype()
   // States of an element that update() sees which f32 weights have in blocks, in place of a dtype.
   std::array<std::optional<BlockFormat>, kMaxOptimizerStates> blocks{};
   // The dtype of the states of weights of dtype `weights`, f32 | f64; and the blocks of a state, by
@@ -43,7 +44,7 @@ struct States {
 };
 
 struct Update {
-  View weights;        // [n] f32 | f64 master weights, updated in place
+  View weights;        // [n] f32 | f64 master weights, or weights_dtype(), updated in place
   ConstView gradient;  // [n] f32 | bf16 | f16 (f64 with f64), unscaled sum
   // [n], as many and of the dtype that states() says; in blocks: [encoded_bytes(n)] u8
   std::array<View, kMaxOptimizerStates> states;
@@ -72,6 +73,9 @@ class Optimizer {
   virtual std::string_view state_name(int i) const = 0;  // checkpoint names: "exp_avg"
   // The dtype of the states of f32 weights: f32, or bf16 for a rule with stochastic rounding.
   virtual DType state_dtype() const { return DType::f32; }
+  // The dtype of the weights that are updated where a model has bf16: f32, which are master
+  // weights, or bf16, for a rule with stochastic rounding. Then there are no others.
+  virtual DType weights_dtype() const { return DType::f32; }
   // The blocks in which state i of f32 weights is kept, in place of that dtype; absent: none. The
   // ranges that update() sees then have whole chunks (core/block_format.h) of one parameter or
   // several, each from the beginning of a chunk on, and zeros behind its end.
@@ -86,7 +90,7 @@ class Optimizer {
   virtual const WholeRule* whole_rule() const { return nullptr; }
   // Whether an update has to lie in one parameter: for Update::site or Update::sums.
   bool sees_parameters() const {
-    return state_dtype() != DType::f32 ||
+    return state_dtype() != DType::f32 || weights_dtype() != DType::f32 ||
            (whole_rule() != nullptr && whole_rule()->measures().any());
   }
   // The place of a state in state_names(); throws InvalidArgument with all names.

@@ -47,6 +47,7 @@ struct OptimizerConfig {
   bool amsgrad = false;          // Adam and AdamW
   double lr_decay = 0.0;         // Adagrad
   Moments moments = Moments::f32;
+  bool narrow_weights = false;  // a bf16 model's weights are the only ones: no f32 master weights
 };
 
 }  // namespace zinc::optim

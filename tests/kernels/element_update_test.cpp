@@ -398,6 +398,43 @@ TEST(ElementUpdate, ManySteps_MatchTheFormulaInF64) {
   }
 }
 
+// Note [Weights in 16 bits].
+TEST(ElementUpdate, WeightsInBf16_AreRoundedByChance) {
+  const RandomKey random{.key = 77, .counter_high = 5};
+  const RandomKey of_weights = random_of_weights(random);
+  for (const UpdateRule rule : kRules) {
+    if (!reads_weights(rule)) continue;
+    for (const DType states : {DType::f32, DType::bf16}) {
+      if (states == DType::bf16 && num_states(rule) > 2) continue;
+      for (const int64_t n : test::kOddSizes) {
+        for (const int64_t first_element : {0, 1022}) {
+          State before = make_state(rule, n, DType::f32, DType::bf16, states);
+          before.weights = before.weights.as(DType::bf16);
+          const HostArray gradient = HostArray::random(Shape{n}, DType::bf16, 14);
+          State after = before;
+          ElementUpdate args = args_of(rule, after, gradient);
+          if (first_element != 0) args.model_weights = {};
+          args.constants.momentum = 0.9;
+          args.step = 7;
+          args.random = random;
+          args.first_element = first_element;
+          element_update(args, test::test_stream());
+          for (int64_t i = 0; i < n; ++i) {
+            const Element<float> e = step_at<float>(i, before, gradient, 1.0f, args);
+            const uint32_t word = of_weights.bits(static_cast<uint64_t>(first_element + i));
+            const double wanted =
+                makes_direction(rule) ? before.weights.at(i) : double(round_by_chance(e.w, word));
+            ASSERT_EQ(after.weights.at(i), wanted) << name_of(rule) << ' ' << i;
+            if (args.model_weights) {
+              ASSERT_EQ(after.model.at(i), wanted) << name_of(rule) << ' ' << i;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(ElementUpdate, Skip_LeavesEveryBit) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const HostArray gradient = HostArray::full(Shape{100}, DType::bf16, nan);
@@ -510,7 +547,12 @@ TEST(ElementUpdate, BadArgumentsCostAndMetaDevice) {
   EXPECT_THAT(message(args_of(UpdateRule::amsgrad, narrow, gradient)),
               HasSubstr("3 states cannot be bf16"));
   EXPECT_THAT(message({.rule = UpdateRule::sgd, .weights = gradient, .gradient = gradient}),
-              HasSubstr("weights must be f64 or f32, not bf16"));
+              HasSubstr("gradient and weights must not overlap"));
+  args = good();
+  args.weights = gradient;
+  HostArray halves(Shape{8}, DType::f16);
+  args.gradient = args.model_weights = halves;
+  EXPECT_THAT(message(args), HasSubstr("model_weights beside weights of bf16 must be bf16 too"));
   EXPECT_EQ(cost(good()).bytes(), 8 * (12 + 2 + 12 + 2));
   args = good();
   args.direction = s.weights;

@@ -37,7 +37,7 @@ inline bool has_plane(const optim::States& states, SegmentKind kind, int plane) 
 
 // How a plane of the elements of a group is stored. `wide`: the group's wide_dtype().
 inline Encoding plane_encoding(const optim::States& states, int plane, DType wide) {
-  if (plane < kFirstStatePlane) return {.dtype = wide};
+  if (plane < kFirstStatePlane) return {.dtype = wide == DType::f32 ? states.weights : wide};
   const auto blocks = states.blocks_of(plane - kFirstStatePlane, wide);
   return blocks ? Encoding::in_blocks(*blocks) : Encoding{.dtype = states.dtype(wide)};
 }

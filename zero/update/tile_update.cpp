@@ -10,8 +10,6 @@
 namespace zinc::zero {
 namespace {
 
-bool is_narrow(const UpdatedRange& slice) { return is_16bit_float(slice.model_dtype); }
-
 // Elements [begin, begin + numel) of a view [n], or an absent view.
 template <class AnyView>
 AnyView part_of(const AnyView& view, int64_t begin, int64_t numel) {
@@ -49,7 +47,7 @@ UpdatedWeights::UpdatedWeights(WeightStore& weights, const std::vector<UpdatedRa
   int64_t bytes = 0;
   for (const UpdatedRange& slice : slices) {
     const bool stays = slice.model_tier == Tier::device && tier == Tier::device;
-    if (!is_narrow(slice) || stays) continue;
+    if (!slice.is_rounded || stays) continue;
     bytes = std::max(bytes, std::min(tile_numel, slice.range.size()) * size_of(slice.model_dtype));
   }
   if (bytes == 0) return;
@@ -116,7 +114,7 @@ DeviceTileUpdate::DeviceTileUpdate(WeightStore& weights, const std::vector<Updat
 
 Event DeviceTileUpdate::compute(const UpdatedRange& slice, Range tile, optim::Update update) {
   const bool is_in_place = slice.model_tier == Tier::device;
-  if (!is_in_place && is_narrow(slice)) {
+  if (!is_in_place && slice.is_rounded) {
     update.model_weights = updated().buffer(slice, tile.size());
   } else if (is_in_place && slice.model_weights) {
     update.model_weights =
@@ -159,7 +157,7 @@ void HostTileUpdate::begin(const StepArguments& args) {
 
 Event HostTileUpdate::compute(const UpdatedRange& slice, Range tile, optim::Update update) {
   bug_check(!args().skip, "a skipped update would send what is in the buffer");
-  if (is_narrow(slice)) update.model_weights = updated().buffer(slice, tile.size());
+  if (slice.is_rounded) update.model_weights = updated().buffer(slice, tile.size());
   const View sent = update.model_weights ? update.model_weights : update.weights;
   update.factor = factor_.get();
   update.step = args().step;

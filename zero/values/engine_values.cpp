@@ -361,7 +361,7 @@ void EngineValues::find_own(OwnPiece& own, ParameterIndex index, int plane, Rang
     return;
   }
   if (kept && is_held) {
-    const Encoding encoding = plane == kMasterPlane ? Encoding() : weights().encoding(index, plane);
+    const Encoding encoding = weights().encoding(index, plane);
     own.read = [kept, encoding](View out) { encoding.widen(kept, out); };
     return;
   }
