@@ -108,6 +108,11 @@ INSTANTIATE_TEST_SUITE_P(
                    {{1, kHost}, {3, kNvme, kNvme}, {2, kHost, kNone, kHorizontal, kStreamed, 0.6}}},
         PlacedCase{{.world = 2, .dtype = DType::bf16, .rule = optim::OptimizerKind::lamb},
                    {{3, kNvme, kNvme}, {2, kHost, kNone, kHorizontal, kByHost, 0.6}}},
+        PlacedCase{{.dtype = DType::bf16, .narrow_weights = true},
+                   {{1, kNone},
+                    {3, kNvme, kNvme},
+                    {3, kHost, kHost},
+                    {2, kHost, kNone, kHorizontal, kStreamed, 0.6}}},
         PlacedCase{{.world = 2, .rule = optim::OptimizerKind::adafactor},
                    {{1, kNone}, {3, kNvme}, {2, kHost, kNone, kHorizontal, kByHost, 0.6}}},
         PlacedCase{{1, 1, DType::f16},
@@ -131,6 +136,7 @@ INSTANTIATE_TEST_SUITE_P(
       const Case& c = info.param.run;
       return str("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
                  info.param.places.front().ratio < 1.0 ? "Split" : "",
+                 c.narrow_weights ? "NarrowWeights" : "",
                  c.rule == optim::OptimizerKind::adamw ? "" : name_of(c.rule));
     });
 

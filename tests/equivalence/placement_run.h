@@ -40,7 +40,8 @@ struct Case {
   double dropout = 0.1;
   std::optional<DType> wire{};  // dtype of gradients on the wire
   optim::OptimizerKind rule = optim::OptimizerKind::adamw;
-  bool unequal = false;  // sequences of a micro-batch may be longer than those of another
+  bool narrow_weights = false;  // bf16 without master weights
+  bool unequal = false;         // sequences of a micro-batch may be longer than those of another
 
   int64_t tokens_of(int64_t index) const { return unequal ? 9 - 3 * (index % 3) / 2 : 9; }
 };
@@ -50,6 +51,7 @@ inline EngineConfig config_of(const Case& c) {
   config.determinism = c.determinism;
   config.optimizer.moments = c.moments;
   config.optimizer.kind = c.rule;
+  config.optimizer.narrow_weights = c.narrow_weights;
   config.optimizer.matrix_hyper = {.lr = 1e-2, .weight_decay = 0.1, .momentum = 0.9};
   config.fp8 = c.fp8;
   config.narrow_logits = c.narrow_logits;

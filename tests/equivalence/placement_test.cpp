@@ -67,6 +67,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{.world = 2, .dtype = DType::bf16, .rule = optim::OptimizerKind::adam8bit},
                     Case{.world = 3, .dtype = DType::bf16, .rule = optim::OptimizerKind::lamb},
                     Case{.world = 3, .dtype = DType::f16, .rule = optim::OptimizerKind::adafactor},
+                    Case{.world = 2, .dtype = DType::bf16, .narrow_weights = true},
                     Case{.world = 2, .accumulation = 2, .dtype = DType::bf16, .fp8 = true},
                     Case{.world = 2, .dtype = DType::bf16, .narrow_logits = true},
                     Case{.world = 3,
@@ -82,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(
                  c.determinism == Determinism::world ? "World" : "",
                  c.moments == optim::Moments::bf16 ? "NarrowMoments" : "",
                  c.rule == optim::OptimizerKind::adamw ? "" : name_of(c.rule), c.fp8 ? "Fp8" : "",
-                 c.narrow_logits ? "NarrowLogits" : "");
+                 c.narrow_logits ? "NarrowLogits" : "", c.narrow_weights ? "NarrowWeights" : "");
     });
 
 // The engine follows the configuration: losses differ, and are near.
@@ -161,14 +162,16 @@ TEST(Placement, ProductsIn8Bits_AreTheEngines) {
 // lies in one shard; sums of whole parameters have one tree.
 TEST(Placement, OverMoreRanks_RoundsMomentsAlike) {
   const auto of = [](int world, int64_t accumulation, int stage, optim::Moments moments,
-                     optim::OptimizerKind rule = optim::OptimizerKind::adamw) {
+                     optim::OptimizerKind rule = optim::OptimizerKind::adamw,
+                     bool narrow_weights = false) {
     const Case c{.world = world,
                  .accumulation = accumulation,
                  .dtype = DType::bf16,
                  .schedule = ReduceSchedule::micro_step,
                  .determinism = Determinism::world,
                  .moments = moments,
-                 .rule = rule};
+                 .rule = rule,
+                 .narrow_weights = narrow_weights};
     EngineConfig config = config_of(c);
     config.zero.stage = stage;
     config.gradient.reduce_schedule.reset();
@@ -184,6 +187,11 @@ TEST(Placement, OverMoreRanks_RoundsMomentsAlike) {
   EXPECT_EQ(of(2, 2, 1, optim::Moments::f32, kBlocks), in_blocks);
   EXPECT_EQ(of(4, 1, 3, optim::Moments::f32, kBlocks), in_blocks);
   EXPECT_NE(wide, in_blocks);
+  constexpr auto kAdamW = optim::OptimizerKind::adamw;
+  const std::vector<double> narrow = of(1, 4, 0, optim::Moments::bf16, kAdamW, true);
+  EXPECT_EQ(of(2, 2, 1, optim::Moments::bf16, kAdamW, true), narrow);
+  EXPECT_EQ(of(4, 1, 3, optim::Moments::bf16, kAdamW, true), narrow);
+  EXPECT_NE(narrow, alone);
   for (const auto rule : {optim::OptimizerKind::lamb, optim::OptimizerKind::adafactor}) {
     const std::vector<double> whole = of(1, 4, 0, optim::Moments::f32, rule);
     EXPECT_EQ(of(2, 2, 1, optim::Moments::f32, rule), whole) << name_of(rule);

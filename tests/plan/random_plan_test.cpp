@@ -272,6 +272,14 @@ void draw_rule(std::string_view rule, bool whole, zero::EngineConfig& engine) {
   optimizer.amsgrad = rule == "AMSGrad";
 }
 
+// bf16 weights without master weights, where they may be.
+void draw_weights(Draw& draw, zero::EngineConfig& engine) {
+  if (engine.precision.dtype != DType::bf16) return;
+  const bool narrow = draw.one_of("narrow_weights", {false, false, true});
+  engine.optimizer.narrow_weights =
+      narrow && engine.optimizer.kind != optim::OptimizerKind::adam8bit;
+}
+
 DrawnRun draw_run(uint64_t seed) {
   Draw draw(seed);
   DrawnRun run;
@@ -332,6 +340,7 @@ DrawnRun draw_run(uint64_t seed) {
       draw.one_of<std::string_view>("rule", {"AdamW", "AdamW", "Adam8bit", "SGD", "Lion", "Adagrad",
                                              "AMSGrad", "Muon", "LAMB", "Adafactor"});
   draw_rule(rule, run.config.mesh.tensor == 1, engine);
+  draw_weights(draw, engine);
   run.words = fmt::format("seed {}:{}", seed, draw.words());
   return run;
 }

@@ -64,6 +64,7 @@ struct Way {
   int64_t bucket = 0;  // elements of every bucket; 0: as they are by default
   optim::Moments moments = optim::Moments::f32;
   optim::OptimizerKind rule = optim::OptimizerKind::adamw;
+  bool narrow_weights = false;
 };
 
 std::ostream& operator<<(std::ostream& os, const Way& way) { return os << way.name; }
@@ -88,6 +89,7 @@ zero::EngineConfig config_of(const Way& way, const std::string& swap) {
   config.schedule.kind = optim::ScheduleKind::warmup_lr;
   config.optimizer.moments = way.moments;
   config.optimizer.kind = way.rule;
+  config.optimizer.narrow_weights = way.narrow_weights;
   if (way.sequence > 1) config.batch.sequence = 9;  // the length in make_batch()
   if (way.bucket > 0) {
     config.zero.reduce_bucket_size = config.zero.allgather_bucket_size =
@@ -346,6 +348,26 @@ INSTANTIATE_TEST_SUITE_P(
                         .dtype = DType::bf16,
                         .optimizer = kNvme,
                         .rule = optim::OptimizerKind::lamb},
+                    Way{.name = "narrow_weights_stage2",
+                        .world = 2,
+                        .stage = 2,
+                        .dtype = DType::bf16,
+                        .moments = optim::Moments::bf16,
+                        .narrow_weights = true},
+                    Way{.name = "narrow_weights_stage3_nvme",
+                        .world = 3,
+                        .stage = 3,
+                        .dtype = DType::bf16,
+                        .optimizer = kNvme,
+                        .parameters = kNvme,
+                        .narrow_weights = true},
+                    Way{.name = "narrow_weights_stage3_host",
+                        .world = 3,
+                        .stage = 3,
+                        .dtype = DType::bf16,
+                        .optimizer = kCpu,
+                        .parameters = kCpu,
+                        .narrow_weights = true},
                     Way{.name = "adafactor_stage2",
                         .world = 2,
                         .stage = 2,
@@ -442,6 +464,20 @@ TEST(Elastic, StatesOfWholeParameters_AreReadByAnyWorldStageAndTier) {
     for (Way& way : ways) way.rule = rule;
     expect_any_reads_any(ways);
   }
+}
+
+TEST(Elastic, WeightsWithoutMasterWeights_AreReadByAnyWorldStageAndTier) {
+  std::vector<Way> ways{Way{"a", 1, 0},
+                        Way{"b", 3, 1},
+                        Way{"c", 2, 2, DType::f32, kNvme},
+                        Way{"d", 4, 3, DType::f32, kCpu, kNvme},
+                        Way{.name = "e", .world = 4, .stage = 1, .pipe = 2},
+                        Way{.name = "f", .world = 3, .tensor = 3}};
+  for (Way& way : ways) {
+    way.dtype = DType::bf16;
+    way.narrow_weights = true;
+  }
+  expect_any_reads_any(ways);
 }
 
 // AdamW goes on from a checkpoint of Adam8bit with its values, and the other way round near them.
