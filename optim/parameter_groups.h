@@ -23,7 +23,7 @@ struct ParameterGroup {
 std::vector<ParameterGroup> make_parameter_groups(std::span<autograd::Parameter* const> parameters,
                                                   const HyperParameters& hyper);
 
-// The same with hyper-parameters of their own for `matrices`, the parameters that a matrix rule
+// The same with hyper-parameters of their own for `matrices`, the parameters that a whole rule
 // takes: "matrices", and "matrices_no_decay" behind the other groups.
 std::vector<ParameterGroup> make_parameter_groups(
     std::span<autograd::Parameter* const> parameters, const HyperParameters& hyper,

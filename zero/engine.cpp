@@ -128,11 +128,11 @@ void require_states(const optim::Optimizer& optimizer) {
   };
   require_few("the update", optimizer.num_states());
   if (optimizer.whole_rule() == nullptr) return;
-  require_few("the matrix rule", optimizer.whole_rule()->num_states());
+  require_few("the whole rule", optimizer.whole_rule()->num_states());
   std::set<std::string_view> names;
   for (const std::string_view name : optimizer.state_names()) {
     require(names.insert(name).second, "optimizer ", optimizer.name(), ": two states are called '",
-            name, "': give those of the matrix rule names of their own");
+            name, "': give those of the whole rule names of their own");
   }
 }
 

@@ -146,7 +146,7 @@ TEST(PlannedProgram, ThePageShowsTheOpsOfMatrices) {
   for (const char* const ops :
        {"direct transformer.h.2 to transformer.h.0 (3), transform transformer.h.2 to "
         "transformer.h.0 (3), update transformer.ln_f to transformer.wte (5)",
-        "\ntransform_matrices "}) {
+        "\ntransform_whole "}) {
     EXPECT_NE(page.find(ops), std::string::npos) << ops << "\n" << page;
   }
 }

@@ -841,16 +841,16 @@ std::vector<WrongStep> wrong_steps_of_matrices() {
              step(p).insert(direct, Op(*direct));
            },
        .words = "its directions are made already"},
-      {.name = "directions of a group without matrices",
+      {.name = "directions of a group without whole parameters",
        .damage =
            [=](Program& p) {
              const auto direct = std::ranges::find_if(step(p), is(OpKind::direct));
              step(p).insert(direct, {OpKind::direct, 0});
            },
-       .words = "the group has no matrices"},
+       .words = "the group has no whole parameters"},
       {.name = "no steps",
        .damage = [](Program& p) { take_from_step(p, OpKind::transform); },
-       .words = "the steps of its matrices are not made"},
+       .words = "the steps of its whole parameters are not made"},
       {.name = "the steps of another group",
        .damage =
            [=](Program& p) {

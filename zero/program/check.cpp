@@ -62,11 +62,11 @@ class Proof {
  private:
   // State of the current update, or of the last one.
   enum class Update : uint8_t { none, due, begun, published };
-  enum class Matrices : uint8_t { none, directed, steps };
+  enum class Whole : uint8_t { none, directed, steps };
   struct State {
     bool gathered = false;
     Update update = Update::none;
-    Matrices matrices = Matrices::none;
+    Whole whole = Whole::none;
     int pins = 0;
     std::vector<int> done;  // finished gradients, by micro-batch side by side
     int64_t reduced = 0;    // micro-batches
@@ -154,28 +154,28 @@ class Proof {
   void direct(const Op& op, State& state) {
     refuse(!in_step_, "it has its place in the step", op);
     refuse(!decided_, "nothing has decided yet", op);
-    refuse(!has_whole(inputs_.groups[op.group]), "the group has no matrices", op);
-    refuse(state.matrices != Matrices::none, "its directions are made already", op);
+    refuse(!has_whole(inputs_.groups[op.group]), "the group has no whole parameters", op);
+    refuse(state.whole != Whole::none, "its directions are made already", op);
     // Their steps would be lost, and tiles in swap space have one order in both rounds.
     refuse(std::ranges::any_of(states_, has_steps_left),
            "groups of the transform before it are not updated yet", op);
-    state.matrices = Matrices::directed;
+    state.whole = Whole::directed;
     directed_.push_back(op.group);
   }
 
   static bool has_steps_left(const State& state) {
-    return state.matrices == Matrices::steps && state.update == Update::due;
+    return state.whole == Whole::steps && state.update == Update::due;
   }
 
   void transform(const Op& op) {
     refuse(directed_.empty() || directed_.back() != op.group,
            "it stands for the group whose directions were made last", op);
-    for (const int group : std::exchange(directed_, {})) states_[group].matrices = Matrices::steps;
+    for (const int group : std::exchange(directed_, {})) states_[group].whole = Whole::steps;
   }
 
   void update(const Op& op, State& state) {
-    refuse(has_whole(inputs_.groups[op.group]) && state.matrices != Matrices::steps,
-           "the steps of its matrices are not made", op);
+    refuse(has_whole(inputs_.groups[op.group]) && state.whole != Whole::steps,
+           "the steps of its whole parameters are not made", op);
     refuse(inputs_.groups[op.group].num_trained_parameters() == 0, "the group is not trained", op);
     refuse(state.update == Update::none || (!is_late_ && !decided_), "nothing has decided yet", op);
     refuse(state.update != Update::due, "its update has begun already", op);

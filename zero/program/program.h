@@ -63,7 +63,7 @@ enum class OpKind : uint8_t {
   reduce,     // a group's gradients are summed over the ranks
   norm,       // the norm of all summed gradients, over all ranks; of no group
   decide,     // whether the step updates weights, and with which factor; belongs to no group
-  direct,     // directions of a group's matrices may be made from here on
+  direct,     // directions of a group's whole parameters may be made from here on
   transform,  // directions become steps: of this group, and of all directed since the last
               // transform
   update,     // a group's weights and states may be updated from here on

@@ -8,7 +8,7 @@
 namespace zinc::zero {
 namespace {
 
-int64_t num_matrices(const ShardGroup& group) {
+int64_t num_whole(const ShardGroup& group) {
   return std::ranges::count(group.placements(), SegmentKind::whole, &Placement::segment);
 }
 
@@ -27,14 +27,14 @@ Rewrite transform_whole() {
                   .push_back(op);
             }
             std::vector<Op> made, waiting;
-            int64_t matrices = 0;
+            int64_t parameters = 0;
             const auto end_window = [&] {
               if (waiting.empty()) return;
               for (const Op& op : waiting) made.push_back({OpKind::direct, op.group});
               made.push_back({OpKind::transform, waiting.back().group});
               made.insert(made.end(), waiting.begin(), waiting.end());
               waiting.clear();
-              matrices = 0;
+              parameters = 0;
             };
             for (const Op& op : updates) {
               const ShardGroup& group = inputs.groups[op.group];
@@ -44,8 +44,8 @@ Rewrite transform_whole() {
                 continue;
               }
               waiting.push_back(op);
-              matrices += num_matrices(group);
-              if (matrices >= kMatricesPerRank * group.world()) end_window();
+              parameters += num_whole(group);
+              if (parameters >= kWholePerRank * group.world()) end_window();
             }
             end_window();
             ops = std::move(before);

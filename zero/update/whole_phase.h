@@ -44,7 +44,7 @@
 namespace zinc::zero {
 
 struct WholePhaseOptions {
-  // Groups of each window, in the order of their updates; groups without matrices are left out.
+  // Groups of each window, in the order of their updates; groups without whole parameters are left out.
   std::vector<std::vector<int>> windows;
   int parts = 1;  // into how many shards the states are cut; 1: every rank has all
   // Directions and steps of elements whose states are off the device are in host memory.
