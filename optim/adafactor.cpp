@@ -67,8 +67,8 @@ void direct_matrix(const View& d, const View& squares, const View& rows, const V
 Adafactor::Adafactor(const AdafactorOptions& options, uint64_t seed)
     : options_(options), seed_(seed) {
   require(options.least_square > 0.0 && options.least_scale >= 0.0,
-          "Adafactor: eps must be one number above 0 and one not below 0, got ",
-          options.least_square, " and ", options.least_scale);
+          "Adafactor: eps1 must be above 0 and eps2 not below, got ", options.least_square, " and ",
+          options.least_scale);
   require(options.clip_threshold > 0.0, "Adafactor: clip_threshold must be above 0, got ",
           options.clip_threshold);
   require(options.decay_rate < 0.0, "Adafactor: decay_rate must be below 0, got ",

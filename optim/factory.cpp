@@ -89,6 +89,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_
       options.states = DType::u8;
       break;
     case OptimizerKind::lamb:
+      require(hyper.eps > 0.0, "LAMB: eps must be above 0, got ", hyper.eps);
       return std::make_unique<WholeOptimizer>(
           name_of(config.kind), std::make_unique<Lamb>(config.lamb, config.bias_correction, seed),
           options.states, options.weights);

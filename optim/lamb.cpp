@@ -13,10 +13,11 @@ namespace zinc::optim {
 
 Lamb::Lamb(const LambOptions& options, bool bias_correction, uint64_t seed)
     : options_(options), bias_correction_(bias_correction), seed_(seed) {
-  require(options.least_ratio > 0.0 && options.least_ratio <= options.most_ratio &&
-              std::isfinite(options.most_ratio),
-          "LAMB: the trust ratio must lie between two bounds above 0, not ", options.least_ratio,
-          " and ", options.most_ratio);
+  require(
+      options.least_ratio > 0.0 && options.least_ratio <= options.most_ratio &&
+          std::isfinite(options.most_ratio),
+      "LAMB: the ratio of the norms must lie between two bounds above 0 (min_coeff, max_coeff), ",
+      "not between ", options.least_ratio, " and ", options.most_ratio);
 }
 
 std::string_view Lamb::state_name(int i) const {
@@ -26,6 +27,7 @@ std::string_view Lamb::state_name(int i) const {
 }
 
 void Lamb::direct(const Update& args, const HyperParameters& hyper, StreamRef stream) const {
+  require(hyper.eps > 0.0, "LAMB: eps must be above 0, got ", hyper.eps);
   kernels::ElementUpdate update = element_update_of(args, seed_);
   update.rule = kernels::UpdateRule::lamb;
   update.model_weights = {};

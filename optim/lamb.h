@@ -32,6 +32,7 @@ class Lamb final : public WholeRule {
   std::string_view state_name(int i) const override;  // "exp_avg", "exp_avg_sq"
   Measures measures() const override { return {.weights = true, .directions = true}; }
   bool transforms() const override { return false; }
+  // Throws InvalidArgument for an eps that is not above 0: padding is 0 / eps.
   void direct(const Update& args, const HyperParameters& hyper, StreamRef stream) const override;
   void apply(const Update& args, const HyperParameters& hyper, StreamRef stream) const override;
 

@@ -96,8 +96,8 @@ class Optimizer {
   // The place of a state in state_names(); throws InvalidArgument with all names.
   int state_index(std::string_view state) const;
   // The number of scalars through which a step changes update()'s kernels, for work that is queued
-  // once and runs in many steps. 0: the rule has no such form, and Update::scalars is absent. For
-  // f32 weights.
+  // once and runs in many steps. 0: the rule has no such form, and Update::scalars is absent. Not
+  // for f64 weights.
   virtual int64_t num_scalars() const { return 0; }
   virtual void scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const {
     static_cast<void>(hyper);

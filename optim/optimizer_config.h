@@ -43,11 +43,11 @@ struct OptimizerConfig {
   AdafactorOptions adafactor{};  // Adafactor only
   bool nesterov = false;         // SGD only; needs momentum > 0
   double dampening = 0.0;        // SGD only, [0, 1)
-  bool bias_correction = true;   // Adam and AdamW
+  bool bias_correction = true;   // Adam, AdamW and LAMB
   bool amsgrad = false;          // Adam and AdamW
   double lr_decay = 0.0;         // Adagrad
   Moments moments = Moments::f32;
-  bool narrow_weights = false;  // a bf16 model's weights are the only ones: no f32 master weights
+  bool narrow_weights = false;  // no f32 master weights: those of a bf16 model are updated
 };
 
 }  // namespace zinc::optim

@@ -28,7 +28,9 @@ class WholeOptimizer final : public Optimizer {
     throw InvalidArgument(str(name_, ": there is no state ", i));
   }
   void update(const Update&, const HyperParameters&, StreamRef) const override {
-    bug_check(false, name_, ": a parameter is left to update()");
+    throw InvalidArgument(str(name_,
+                              ": its takes() refuses a parameter, for which there is no other "
+                              "rule; take all, or freeze it"));
   }
 
  private:

@@ -11,7 +11,8 @@ std::string_view WholeRule::vector_name(int i) const {
 std::optional<Shape> WholeRule::vector_shape(const Shape&, int) const { return std::nullopt; }
 
 void WholeRule::transform(const WholeParameter&, const HyperParameters&, StreamRef) const {
-  bug_check(false, "an update rule that transforms() has a transform()");
+  throw InvalidArgument(
+      "an update rule with transforms() has no transform(); add it, or return false there");
 }
 
 int64_t WholeRule::flops(int64_t rows, int64_t columns) const { return rows * columns; }

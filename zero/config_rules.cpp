@@ -54,6 +54,9 @@ bool has_bf16_weights(const Case& c) { return c.config.optimizer.narrow_weights;
 bool keeps_blocks(const Case& c) {
   return c.config.optimizer.kind == optim::OptimizerKind::adam8bit;
 }
+bool is_adafactor(const Case& c) {
+  return c.config.optimizer.kind == optim::OptimizerKind::adafactor;
+}
 bool is_sgd(const Case& c) { return c.config.optimizer.kind == optim::OptimizerKind::sgd; }
 bool keeps_largest_moment(const Case& c) { return c.config.optimizer.amsgrad; }
 
@@ -332,7 +335,14 @@ constexpr std::array kRules{
                .when = has_bf16_moments,
                .not_with = is_sgd,
                .what = "zinc.moments \"bf16\" does not go with optimizer.type \"SGD\"",
-               .why = "it is for the states of Adam, AdamW, Lion, Adagrad and Muon",
+               .why = "it is for the states of Adam, AdamW, Lion, Adagrad, Muon and LAMB",
+               .cure = "leave it out"},
+    ConfigRule{.name = "bf16 moments of Adafactor",
+               .keys = {"zinc.moments", "optimizer.type"},
+               .when = has_bf16_moments,
+               .not_with = is_adafactor,
+               .what = "zinc.moments \"bf16\" does not go with optimizer.type \"Adafactor\"",
+               .why = "it keeps no moments of elements",
                .cure = "leave it out"},
     ConfigRule{.name = "bf16 moments and amsgrad",
                .keys = {"zinc.moments", "optimizer.params.amsgrad"},

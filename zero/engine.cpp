@@ -119,8 +119,12 @@ class NoOptimizer final : public optim::Optimizer {
   }
 };
 
-// Throws InvalidArgument for states that the engine could not keep or tell apart.
-void require_states(const optim::Optimizer& optimizer) {
+// Throws InvalidArgument for states that the engine could not keep or tell apart, and for weights
+// that the model has not.
+void require_states(const optim::Optimizer& optimizer, DType model) {
+  require(optimizer.weights_dtype() == DType::f32 || model == DType::bf16, "optimizer ",
+          optimizer.name(), ": its weights_dtype() is ", optimizer.weights_dtype(),
+          ", for models of bf16, and the model is ", model, ": set precision.dtype to bf16");
   const auto require_few = [&](std::string_view of, int count) {
     require(count >= 0 && count <= optim::kMaxOptimizerStates, "optimizer ", optimizer.name(), ": ",
             of, " has ", count, " states of an element; at most ", optim::kMaxOptimizerStates,
@@ -129,6 +133,9 @@ void require_states(const optim::Optimizer& optimizer) {
   require_few("the update", optimizer.num_states());
   if (optimizer.whole_rule() == nullptr) return;
   require_few("the whole rule", optimizer.whole_rule()->num_states());
+  const int vectors = optimizer.whole_rule()->num_vectors();
+  require(vectors >= 0 && vectors <= optim::kMaxVectors, "optimizer ", optimizer.name(),
+          ": its whole rule has ", vectors, " vectors; at most ", optim::kMaxVectors, " are kept");
   std::set<std::string_view> names;
   for (const std::string_view name : optimizer.state_names()) {
     require(names.insert(name).second, "optimizer ", optimizer.name(), ": two states are called '",
@@ -147,7 +154,7 @@ std::unique_ptr<optim::Optimizer> choose_optimizer(const EngineConfig& config,
     return std::make_unique<NoOptimizer>();
   }
   if (options.optimizer == nullptr) return optim::make_optimizer(config.optimizer, seed);
-  require_states(*options.optimizer);
+  require_states(*options.optimizer, config.precision.dtype);
   return std::move(options.optimizer);
 }
 

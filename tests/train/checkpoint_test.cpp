@@ -466,6 +466,26 @@ TEST(Elastic, StatesOfWholeParameters_AreReadByAnyWorldStageAndTier) {
   }
 }
 
+// Their states have shapes of their own.
+TEST(Elastic, StatesOfWholeParameters_AreCompared) {
+  Way alone{"alone", 1, 0}, two{"two", 2, 2};
+  alone.rule = two.rule = optim::OptimizerKind::adafactor;
+  const files::ScratchFolder first, second, later;
+  run(alone, kBefore, {}, first.path());
+  run(two, 0, first.path(), second.path());
+  run(two, 1, first.path(), later.path());
+  const auto checkpoint = [](const files::ScratchFolder& folder) {
+    return Checkpoint::open(find_checkpoints(folder.path()).front().path);
+  };
+  const CheckpointDifference none = compare(checkpoint(first), checkpoint(second));
+  EXPECT_TRUE(none.values.empty() && none.only_a.empty() && none.only_b.empty());
+  const CheckpointDifference some = compare(checkpoint(first), checkpoint(later));
+  EXPECT_TRUE(some.only_a.empty() && some.only_b.empty());
+  EXPECT_TRUE(std::ranges::any_of(some.values, [](const ValueDifference& values) {
+    return values.kind == "exp_avg_sq_row" && values.numel == 24;
+  }));
+}
+
 TEST(Elastic, WeightsWithoutMasterWeights_AreReadByAnyWorldStageAndTier) {
   std::vector<Way> ways{Way{"a", 1, 0},
                         Way{"b", 3, 1},

@@ -461,10 +461,10 @@ TEST(Config, Lamb_HasDeepSpeedsNamesAndKeys) {
   const auto problem = [](const std::string& params) {
     return problems_of(with(str(R"("optimizer": {"type": "Lamb", "params": {)", params, "}}")));
   };
-  EXPECT_THAT(
-      problem(R"("min_coeff": 20.0)"),
-      HasSubstr("LAMB: the trust ratio must lie between two bounds above 0, not 20 and 10"));
+  EXPECT_THAT(problem(R"("min_coeff": 20.0)"),
+              HasSubstr("two bounds above 0 (min_coeff, max_coeff), not between 20 and 10"));
   EXPECT_THAT(problem(R"("eps_inside_sqrt": true)"), HasSubstr("eps is added to the root"));
+  EXPECT_THAT(problem(R"("eps": 0)"), HasSubstr("LAMB: eps must be above 0, got 0"));
   EXPECT_THAT(problem(R"("max_coef": 1)"), HasSubstr("did you mean \"max_coeff\"?"));
 }
 
@@ -499,9 +499,9 @@ TEST(Config, Adafactor_HasARateOfItsOwnUnlessOneIsGiven) {
   EXPECT_EQ(config(R"("lr": 0.25)").hyper.lr, 0.25);
   EXPECT_THAT(problem(R"("beta1": 0.9)"), HasSubstr("Adafactor has no first moment here"));
   EXPECT_THAT(problem(R"("decay_rate": 0.8)"), HasSubstr("decay_rate must be below 0, got 0.8"));
-  EXPECT_THAT(problem(R"("clip_threshold": 0)"), HasSubstr("clip_threshold must be above 0"));
+  EXPECT_THAT(problem(R"("clip_threshold": 0)"), HasSubstr("clip_threshold must be"));
   EXPECT_THAT(problem("", R"(, "zinc": {"moments": "bf16"})"),
-              HasSubstr("Adafactor: it keeps no moments of elements"));
+              HasSubstr("it keeps no moments of elements"));
 }
 
 TEST(Config, Adam8bit_HasTheNamesOfBothLibraries) {

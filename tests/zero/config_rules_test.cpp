@@ -142,6 +142,8 @@ std::vector<RuleCase> reduction_cases() {
        [](Tried& s) { s.config.precision.dtype = DType::f64; }},
       {"bf16 moments of SGD", bf16_moments,
        [](Tried& s) { s.config.optimizer.kind = optim::OptimizerKind::sgd; }},
+      {"bf16 moments of Adafactor", bf16_moments,
+       [](Tried& s) { s.config.optimizer.kind = optim::OptimizerKind::adafactor; }},
       {"bf16 moments and amsgrad", bf16_moments,
        [](Tried& s) { s.config.optimizer.amsgrad = true; }},
       {"bf16 moments of Adam8bit", bf16_moments, adam8bit},

@@ -542,6 +542,19 @@ TEST(FixedSlicesMoments, InBf16_AreTheSameOnEveryMesh) {
   }
 }
 
+// So are weights of bf16 that have no master weights.
+TEST(FixedSlicesMoments, AndWeightsInBf16_AreTheSameOnEveryMesh) {
+  const auto narrow = [](EngineConfig& config) { config.optimizer.narrow_weights = true; };
+  for (const Kind kind : {Kind::gpt2, Kind::llama}) {
+    const Trained one = FixedSlices::train_with(kind, {1, 1}, DType::bf16, 1, narrow);
+    for (const Ranks& ranks : {Ranks{2, 1}, Ranks{4, 1}, Ranks{2, 2}}) {
+      const Trained other = FixedSlices::train_with(kind, ranks, DType::bf16, 1, narrow);
+      EXPECT_EQ(other.figures, one.figures) << ranks.tensor << " x " << ranks.data;
+      EXPECT_EQ(other.values, one.values) << ranks.tensor << " x " << ranks.data;
+    }
+  }
+}
+
 // The slices are those of the whole layers.
 TEST(FixedSlicesSums, AreThoseOfWholeLayers) {
   for (const Kind kind : {Kind::gpt2, Kind::llama, Kind::bert, Kind::t5_gated}) {

@@ -77,6 +77,28 @@ struct WithEmptyParameters : nn::Gpt2 {
   Nothing alone{*this, "alone"};
 };
 
+// Rules that see whole parameters among them: an empty one is at the place of the next.
+TEST_P(UnusualModel, ParametersWithoutElements_AreTrainedWithTheRestByWholeRules) {
+  const auto [world_size, type] = GetParam();
+  const DType dtype = type;
+  for (const auto rule : {optim::OptimizerKind::lamb, optim::OptimizerKind::adafactor}) {
+    expect_one_result(world_size, [dtype, rule](int stage, comm::World& world) {
+      WithEmptyParameters model;
+      EngineConfig config = config_of(stage, 1, dtype);
+      config.optimizer.kind = rule;
+      config.optimizer.hyper.lr = 0.1;
+      Engine engine(model, config, world);
+      engine.backward(engine.forward(make_batch(world.rank())));
+      EXPECT_EQ(engine.step().outcome, StepOutcome::applied);
+      int64_t own = 0;
+      engine.read_own(Engine::Own::weights_and_states,
+                      [&](const OwnPiece& piece) { own += piece.values.numel(); });
+      EXPECT_GT(own, 0);
+      return weights_of(engine);
+    });
+  }
+}
+
 TEST_P(UnusualModel, ParametersWithoutElements_AreTrainedWithTheRest) {
   const auto [world_size, type] = GetParam();
   const DType dtype = type;

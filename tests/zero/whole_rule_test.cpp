@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -120,6 +121,20 @@ class OwnOptimizer final : public optim::Optimizer {
   NormalizedRows rows_;
 };
 
+// An optimizer with this rule.
+class OfRule final : public optim::Optimizer {
+ public:
+  explicit OfRule(std::unique_ptr<optim::WholeRule> rule) : rule_(std::move(rule)) {}
+  std::string_view name() const override { return "OfRule"; }
+  int num_states() const override { return 0; }
+  std::string_view state_name(int) const override { return ""; }
+  void update(const optim::Update&, const optim::HyperParameters&, StreamRef) const override {}
+  const optim::WholeRule* whole_rule() const override { return rule_.get(); }
+
+ private:
+  const std::unique_ptr<optim::WholeRule> rule_;
+};
+
 bool is_matrix(const std::string& name, const nn::Parameter& parameter) {
   return parameter.shape().rank() == 2 && name.find(".h.") != std::string::npos &&
          name.find("attn.c_proj") == std::string::npos;
@@ -220,6 +235,8 @@ TEST(AWholeRule, ThatMeasures_GivesTheSameBitsOnEveryStageTierAndWorld) {
   config.zero.offload_optimizer = {
       .device = OffloadDevice::nvme, .nvme_path = folder.path(), .pipeline_read = true};
   EXPECT_EQ(train(config, 2, 4, lars).values, wanted.values) << "in swap space";
+  config.zero.offload_optimizer.pipeline_write = true;
+  EXPECT_EQ(train(config, 2, 4, lars).values, wanted.values) << "written behind";
 }
 
 TEST(AWholeRule, ThatMeasures_StepsByTheNormOfEachParameter) {
@@ -335,6 +352,68 @@ TEST(AWholeRule, InASkippedStep_ChangesNoStateOfAWholeParameter) {
       EXPECT_EQ(norm_of_states() > 0.0, outcome == StepOutcome::applied);
     }
     EXPECT_GT(engine.state().skipped(), 2);
+  });
+}
+
+TEST(AWholeRule, HasTheStatesOfItsKindAndNoOthers) {
+  using optim::OptimizerKind;
+  const auto names_of = [](OptimizerKind kind, const char* parameter) {
+    std::string names;
+    comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      nn::Gpt2 model(tiny_config());
+      EngineConfig config = config_of(0, DType::f32);
+      config.optimizer.kind = kind;
+      Engine engine(model, config, world);
+      for (const auto& [name, state] : test::states_of(engine, parameter)) {
+        names += str(name, " ", state.shape(), "; ");
+      }
+    });
+    return names;
+  };
+  const char* const matrix = "transformer.h.0.mlp.c_fc.weight";
+  const char* const vector = "transformer.h.0.mlp.c_fc.bias";
+  EXPECT_EQ(names_of(OptimizerKind::adafactor, matrix),
+            "exp_avg_sq_col [96]; exp_avg_sq_row [24]; ");
+  EXPECT_EQ(names_of(OptimizerKind::adafactor, vector), "exp_avg_sq [96]; ");
+  EXPECT_EQ(names_of(OptimizerKind::lamb, matrix), "exp_avg [24, 96]; exp_avg_sq [24, 96]; ");
+}
+
+class FiveVectors final : public optim::WholeRule {
+ public:
+  bool takes(const autograd::Parameter&) const override { return false; }
+  int num_states() const override { return 0; }
+  std::string_view state_name(int) const override { return ""; }
+  int num_vectors() const override { return 5; }
+  std::string_view vector_name(int i) const override {
+    constexpr std::array kNames{"a", "b", "c", "d", "e"};
+    return kNames[static_cast<size_t>(i)];
+  }
+  void direct(const optim::Update&, const optim::HyperParameters&, StreamRef) const override {}
+  void apply(const optim::Update&, const optim::HyperParameters&, StreamRef) const override {}
+};
+
+TEST(AWholeRule, ThatCannotBe_IsRefusedBeforeTheFirstStep) {
+  comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    const auto message = [&](std::unique_ptr<optim::WholeRule> rule, DType weights) {
+      try {
+        EngineOptions options;
+        if (rule == nullptr) {
+          rule = std::make_unique<Lars>();
+          options.optimizer =
+              std::make_unique<optim::WholeOptimizer>("LARS", std::move(rule), DType::f32, weights);
+        } else {
+          options.optimizer = std::make_unique<OfRule>(std::move(rule));
+        }
+        Engine engine(model, config_of(0, DType::f32), world, std::move(options));
+      } catch (const InvalidArgument& error) {
+        return std::string(error.what());
+      }
+      return std::string("nothing was thrown");
+    };
+    EXPECT_NE(message(std::make_unique<FiveVectors>(), DType::f32).find("5 vectors; at most 4"),
+              std::string::npos);
+    EXPECT_NE(message(nullptr, DType::bf16).find("set precision.dtype to bf16"), std::string::npos);
   });
 }
 

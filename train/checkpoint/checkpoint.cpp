@@ -288,7 +288,7 @@ std::map<std::string, Checkpoint::Tensor> Checkpoint::tensors() const {
   std::map<std::string, Tensor> tensors;
   for (const auto& [key, whole] : wholes_) {
     Tensor& tensor = tensors[key.first];
-    tensor.shape = whole.shape;
+    if (key.second == zero::kWeightsKind) tensor.shape = whole.shape;
     tensor.kinds.push_back(key.second);
   }
   if (!manifest_.frozen) return tensors;

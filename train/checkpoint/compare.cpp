@@ -52,18 +52,21 @@ CheckpointDifference compare(const Checkpoint& a, const Checkpoint& b) {
   compare_counters(a.manifest(), b.manifest(), difference.counters);
   for (const auto& [name, tensor] : a.tensors()) {
     for (const std::string& kind : tensor.kinds) {
-      if (b.shape_of(name, kind) != tensor.shape) {
+      const std::optional<Shape> shape = a.shape_of(name, kind);
+      if (b.shape_of(name, kind) != shape) {
         difference.only_a.push_back(called(kind, name));
         continue;
       }
-      ValueDifference values = compare(a, b, name, kind, tensor.shape.numel());
+      ValueDifference values = compare(a, b, name, kind, shape->numel());
       difference.compared += values.numel;
       if (values.differing > 0) difference.values.push_back(std::move(values));
     }
   }
   for (const auto& [name, tensor] : b.tensors()) {
     for (const std::string& kind : tensor.kinds) {
-      if (a.shape_of(name, kind) != tensor.shape) difference.only_b.push_back(called(kind, name));
+      if (a.shape_of(name, kind) != b.shape_of(name, kind)) {
+        difference.only_b.push_back(called(kind, name));
+      }
     }
   }
   return difference;

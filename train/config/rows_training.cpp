@@ -153,9 +153,9 @@ Rows lamb_rows() {
     return at(&Config::engine, &EngineConfig::optimizer, &OptimizerConfig::lamb, member);
   };
   return {
-      works("max_coeff", in_lamb(&LambOptions::most_ratio), at_least(0),
+      works("max_coeff", in_lamb(&LambOptions::most_ratio), positive(),
             "most of the factor norm of weights / norm of step"),
-      works("min_coeff", in_lamb(&LambOptions::least_ratio), at_least(0), "least of it; above 0"),
+      works("min_coeff", in_lamb(&LambOptions::least_ratio), positive(), "least of it"),
   };
 }
 
@@ -165,11 +165,11 @@ Rows adafactor_rows() {
     return at(&Config::engine, &EngineConfig::optimizer, &OptimizerConfig::adafactor, member);
   };
   return {
-      works("eps1", in_adafactor(&AdafactorOptions::least_square), at_least(0),
+      works("eps1", in_adafactor(&AdafactorOptions::least_square), positive(),
             "added to squared gradients; the first eps of transformers"),
       works("eps2", in_adafactor(&AdafactorOptions::least_scale), at_least(0),
             "least scale of a parameter; the second eps of transformers"),
-      works("clip_threshold", in_adafactor(&AdafactorOptions::clip_threshold), at_least(0),
+      works("clip_threshold", in_adafactor(&AdafactorOptions::clip_threshold), positive(),
             "most of the root mean square of a parameter's step"),
       works("decay_rate", in_adafactor(&AdafactorOptions::decay_rate),
             "second moments decay by 1 - t^decay_rate at step t; below 0"),
@@ -281,8 +281,7 @@ Rows optimizer_rows() {
       only("Lamb", is_one_of<lamb>, lamb_rows()),
       only("Adafactor", is_one_of<adafactor>, adafactor_rows()),
       refused("eps_inside_sqrt", "eps is added to the root of the squares"),
-      refused("beta1",
-              "Adafactor has no first moment here: leave it out, or take Adam8bit or Lion"),
+      refused("beta1", "give betas; Adafactor has no first moment here"),
       newton_schulz_method(),
       refused("per_head_muon", "Muon takes a matrix of all heads as one"),
       no_effect("torch_adam", KeyType::boolean, "there is one implementation"),

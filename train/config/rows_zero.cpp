@@ -123,7 +123,7 @@ Rows design_rows() {
       row("use_all_reduce_for_fetch_params", all_gathered),
       row("stage3_allgather_sequential", by_program),
       row("allgather_sequential", by_program),
-      row("load_from_fp32_weights", "master weights are always f32"),
+      row("load_from_fp32_weights", "a checkpoint has what is updated, in f32"),
       row("elastic_checkpoint", "checkpoints fit every world size"),
       row("memory_efficient_linear", "it always is"),
       row("enable_sanity_checks", "the step program is always checked"),

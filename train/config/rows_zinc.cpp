@@ -122,8 +122,8 @@ Rows placement_rows() {
       works("moments",
             one_of({optim::Moments::f32, optim::Moments::bf16}, &Config::engine,
                    &EngineConfig::optimizer, &optim::OptimizerConfig::moments),
-            "in which Adam keeps its moments, Muon its momentum; bf16: half of their memory, by "
-            "stochastic rounding (docs/training.md)")
+            "in which an update rule keeps its states; bf16: half of their memory, by stochastic "
+            "rounding (docs/training.md)")
           .when_auto("f32; zinc plan --fit may take bf16",
                      [](const Config&, const Overrides&) { return files::json::Value("f32"); }),
       muon_block(),

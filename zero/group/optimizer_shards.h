@@ -54,8 +54,8 @@ using ModelView = std::function<View(const OwnedRange& slice)>;
 class OptimizerShards {
  public:
   // `split`: who owns which elements, and on which tier they live. Master weights exist if the
-  // model has 16 bits, if the elements are off the device, or with `own_master`. On the tier nvme
-  // `swapped` holds master weights and states; it must outlive this.
+  // model has fewer bits than they, if the elements are off the device, or with `own_master`. On
+  // nvme `swapped` holds master weights and states; it must outlive this.
   OptimizerShards(const ShardGroups& groups, comm::Communicator& communicator, Context& context,
                   const optim::States& states, StateSplit split, SwappedShards* swapped = nullptr,
                   bool own_master = false);

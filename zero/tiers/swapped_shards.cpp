@@ -85,8 +85,8 @@ SwappedShards::SwappedShards(const ShardGroups& groups, std::vector<Tile> tiles,
 }
 
 Encoding SwappedShards::encoding_of(const Tile& tile, int plane) const {
-  const bool is_plain = tile.encoding.dtype == DType::f32 || tile.encoding.dtype == DType::f64;
-  if (plane < kFirstStatePlane && !is_plain) return tile.encoding;
+  const bool is_wide = tile.encoding.dtype == DType::f32 || tile.encoding.dtype == DType::f64;
+  if (plane < kFirstStatePlane && !is_wide) return tile.encoding;
   return plane_encoding(states_, plane, tile.encoding.dtype);
 }
 

@@ -39,7 +39,8 @@ struct Tile {
 };
 
 // Tiles for master weights and optimizer states: this rank's shards of the trained segments;
-// weights in f32 (f64 models: f64). A tile has at most `most` elements, rounded up to kNormChunk.
+// weights in f32 (f64 models: f64; optim::States::weights). A tile has at most `most` elements,
+// rounded up to kNormChunk.
 std::vector<Tile> optimizer_tiles(const ShardGroups& groups, const comm::Communicator& communicator,
                                   const optim::States& states, int64_t most);
 // Tiles for parameters: this rank's shards of all segments of a group but the persistent one, in

@@ -180,7 +180,7 @@ void StreamedTiles::update_tile(const UpdatedRange& slice, Range tile,
   const auto send_back = [&](const ConstView& values, const View& to) {
     if (values) transfer(values, to, out);
   };
-  send_back(update.weights, in_memory.weights);
+  if (options().changes_weights) send_back(update.weights, in_memory.weights);
   for (size_t i = 0; i < update.states.size(); ++i) {
     send_back(update.states[i], in_memory.states[i]);
   }

@@ -65,6 +65,7 @@ class TileDriver {
 struct TileOptions {
   std::vector<int> order;  // all groups, in the order in which a forward pass first uses them
   int64_t tile_numel = 1;  // elements per tile; a multiple of kNormChunk
+  bool changes_weights = true;
 };
 
 // Slices whose master weights and states are in memory.

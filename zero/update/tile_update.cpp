@@ -184,11 +184,11 @@ Event DirectionTiles::compute(const UpdatedRange& slice, Range tile, optim::Upda
   bug_check(!args().skip, "the host decides over a step with whole parameters");
   update.factor = factor_.get();
   update.step = args().step;
-  update.weights = host_memory(update.weights);
+  const optim::WholeRule& rule = *args().optimizer.whole_rule();
+  update.weights = rule.measures().weights ? host_memory(update.weights) : View();
   update.gradient = host_memory(update.gradient);
   update.direction = host_memory(directions_.values(slice.part(tile)));
   for (View& state : update.states) state = host_memory(state);
-  const optim::WholeRule& rule = *args().optimizer.whole_rule();
   issue(slice, tile, update, [&](const optim::Update& part, const UpdateRules::RuledRange& of) {
     rule.direct(part, of.hyper, stream());
   });

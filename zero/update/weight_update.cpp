@@ -135,7 +135,8 @@ void WeightUpdate::make_drivers(Round& round, TileInputs& inputs, TileUpdate* on
                                 TileUpdate* on_host, const SwappedTilesOptions& swap) {
   const std::vector<UpdatedRange>& slices = round.slices;
   const Tier tier = tier_of_most(slices);
-  const TileOptions tiles{.order = options_.order, .tile_numel = tile_numel()};
+  const TileOptions tiles{
+      .order = options_.order, .tile_numel = tile_numel(), .changes_weights = &round == &update_};
   const auto add = [&](std::unique_ptr<TileDriver> driver) {
     round.drivers.push_back(std::move(driver));
   };

@@ -20,22 +20,28 @@ namespace {
 constexpr int64_t kRehearsal = 0;  // in place of the number of an update
 
 // Of `numel` elements: WholePhase::sums_on_device_.
-int64_t sums_bytes(int64_t numel) {
-  return 2 * numel / kNormChunk * size_of(DType::f64) + size_of(DType::i64);
+int64_t sums_bytes(int64_t kinds, int64_t numel) {
+  return kinds * numel / kNormChunk * size_of(DType::f64) + size_of(DType::i64);
 }
 
-// A vector begins where a pack of a kernel may.
-int64_t bytes_of_vector(const Shape& shape, DType dtype) {
+// Calls `visit` with each vector of a parameter, its shape, and its first byte behind those before.
+// Returns the bytes of all. A vector begins where a pack of a kernel may.
+template <class Visit>
+int64_t for_each_vector(const optim::WholeRule& rule, const Shape& parameter, DType dtype,
+                        const Visit& visit) {
   constexpr int64_t kAligned = 64;
-  return (shape.numel() * size_of(dtype) + kAligned - 1) / kAligned * kAligned;
+  int64_t begin = 0;
+  for (int i = 0; i < rule.num_vectors(); ++i) {
+    const std::optional<Shape> shape = rule.vector_shape(parameter, i);
+    if (!shape) continue;
+    visit(static_cast<size_t>(i), *shape, begin);
+    begin += (shape->numel() * size_of(dtype) + kAligned - 1) / kAligned * kAligned;
+  }
+  return begin;
 }
 
 int64_t bytes_of_vectors(const optim::WholeRule& rule, const Shape& parameter, DType dtype) {
-  int64_t bytes = 0;
-  for (int i = 0; i < rule.num_vectors(); ++i) {
-    if (const auto shape = rule.vector_shape(parameter, i)) bytes += bytes_of_vector(*shape, dtype);
-  }
-  return bytes;
+  return for_each_vector(rule, parameter, dtype, [](size_t, const Shape&, int64_t) {});
 }
 
 }  // namespace
@@ -89,13 +95,10 @@ std::array<View, optim::kMaxVectors> WholePhase::vectors_in(const Block& block, 
                                                             const Whole& whole) const {
   std::array<View, optim::kMaxVectors> views;
   const DType dtype = whole.group->wide_dtype();
-  for (int i = 0; i < rule_.num_vectors(); ++i) {
-    const std::optional<Shape> shape = rule_.vector_shape(whole.shape(), i);
-    if (!shape) continue;
-    views[static_cast<size_t>(i)] =
-        View(static_cast<std::byte*>(block.data()) + begin, dtype, *shape, context_.device());
-    begin += bytes_of_vector(*shape, dtype);
-  }
+  for_each_vector(rule_, whole.shape(), dtype, [&](size_t i, const Shape& shape, int64_t at) {
+    views[i] =
+        View(static_cast<std::byte*>(block.data()) + begin + at, dtype, shape, context_.device());
+  });
   return views;
 }
 
@@ -105,14 +108,21 @@ void WholePhase::add_window(const std::vector<int>& groups, const std::vector<Ow
     window_of_[group] = static_cast<int>(windows_.size()) - 1;
     window.dtype = rule_.direction_dtype(groups_[group].wide_dtype());
     for (const Placement& placement : groups_[group].placements()) {
-      if (placement.segment != SegmentKind::whole) continue;
-      window.parameters.push_back({.group = &groups_[group], .placement = &placement});
+      if (placement.segment != SegmentKind::whole || placement.range().empty()) continue;
+      window.parameters.push_back({.group = &groups_[group],
+                                   .placement = &placement,
+                                   .sums = {.numel = placement.parameter->numel()}});
     }
     for (const OwnedRange& slice : slices) {
       if (slice.group != group || slice.segment != SegmentKind::whole) continue;
-      window.slots.push_back({.slice = slice, .place = window.numel, .in_host = window.host_numel});
+      window.slots.push_back({.slice = slice,
+                              .place = window.numel,
+                              .on_device = window.device_numel,
+                              .in_host = window.host_numel});
       window.numel += slice.range.size();
       if (is_in_host(slice)) window.host_numel += slice.range.size();
+      // Where nothing is transformed, what is in host memory has no use on the device.
+      if (!is_in_host(slice) || rule_.transforms()) window.device_numel += slice.range.size();
     }
   }
   choose_owners(window);
@@ -149,7 +159,7 @@ void WholePhase::choose_owners(Window& window) {
     here[owner] += flops(*whole);
     load_[owner] += flops(*whole);
   }
-  window.busiest = by_size.front()->owner;
+  if (!by_size.empty()) window.busiest = by_size.front()->owner;
   for (Whole& whole : window.parameters) {
     int64_t& of_owner = numel[static_cast<size_t>(whole.owner)];
     whole.place = of_owner;
@@ -190,13 +200,16 @@ void WholePhase::open(int group) {
   close();
   open_ = &window;
   const int64_t bytes = size_of(window.dtype);
-  on_device_ = context_.allocate(window.numel * bytes, Label::workspace);
-  if (measures()) sums_on_device_ = context_.allocate(sums_bytes(window.numel), Label::workspace);
+  on_device_ = context_.allocate(window.device_numel * bytes, Label::workspace);
+  const auto kinds = static_cast<int64_t>(measured().size());
+  if (measures()) {
+    sums_on_device_ = context_.allocate(sums_bytes(kinds, window.device_numel), Label::workspace);
+  }
   if (window.host_numel == 0) return;
   in_host_ = context_.allocate(window.host_numel * bytes, Label::staging, Tier::pinned_host);
   if (!measures()) return;
   sums_in_host_ =
-      context_.allocate(sums_bytes(window.host_numel), Label::staging, Tier::pinned_host);
+      context_.allocate(sums_bytes(kinds, window.host_numel), Label::staging, Tier::pinned_host);
 }
 
 void WholePhase::close() {
@@ -227,7 +240,7 @@ View WholePhase::values(const OwnedRange& part) const {
   const Slot& slot = slot_of(part);
   const int64_t begin = part.range.begin - slot.slice.range.begin;
   if (!is_in_host(slot.slice)) {
-    return device_view(on_device_, slot.place + begin, part.range.size());
+    return device_view(on_device_, slot.on_device + begin, part.range.size());
   }
   return View(
       static_cast<std::byte*>(in_host_.data()) + (slot.in_host + begin) * size_of(open_->dtype),
@@ -245,13 +258,14 @@ int64_t WholePhase::place_of(Range piece, int group) const {
 }
 
 View WholePhase::in_slots(Range piece, int group) const {
+  bug_check(rule_.transforms(), "only a rule that transforms has all directions on the device");
   return device_view(on_device_, place_of(piece, group), piece.size());
 }
 
 void WholePhase::copy_host_slots(bool to_device) {
   for (const Slot& slot : open_->slots) {
     if (!is_in_host(slot.slice)) continue;
-    const View there = device_view(on_device_, slot.place, slot.slice.range.size());
+    const View there = device_view(on_device_, slot.on_device, slot.slice.range.size());
     const View here = values(slot.slice);
     if (to_device) {
       transfer(here, there, context_.compute());
@@ -261,12 +275,19 @@ void WholePhase::copy_host_slots(bool to_device) {
   }
 }
 
-View WholePhase::chunk_sums(Of of, bool in_host, int64_t place, int64_t numel) const {
+std::vector<WholePhase::Of> WholePhase::measured() const {
+  std::vector<Of> kinds;
+  if (rule_.measures().weights) kinds.push_back(Of::weights);
+  if (rule_.measures().directions) kinds.push_back(Of::directions);
+  return kinds;
+}
+
+View WholePhase::chunk_sums(size_t kind, bool in_host, int64_t place, int64_t numel) const {
   const Block& block = in_host ? sums_in_host_ : sums_on_device_;
-  const int64_t all = (in_host ? open_->host_numel : open_->numel) / kNormChunk;
-  const View sums(block.data(), DType::f64, Shape{2 * all}, context_.device(),
-                  in_host ? Tier::pinned_host : Tier::device);
-  const int64_t begin = place / kNormChunk + (of == Of::directions ? all : 0);
+  const int64_t all = (in_host ? open_->host_numel : open_->device_numel) / kNormChunk;
+  const View sums(block.data(), DType::f64, Shape{static_cast<int64_t>(measured().size()) * all},
+                  context_.device(), in_host ? Tier::pinned_host : Tier::device);
+  const int64_t begin = static_cast<int64_t>(kind) * all + place / kNormChunk;
   return sums.narrow(0, begin, numel / kNormChunk);
 }
 
@@ -276,34 +297,36 @@ void WholePhase::measure(const OwnedRange& part, const ConstView& weights,
   const bool in_host = is_in_host(slot.slice);
   const Block& block = in_host ? sums_in_host_ : sums_on_device_;
   const int64_t place =
-      (in_host ? slot.in_host : slot.place) + part.range.begin - slot.slice.range.begin;
+      (in_host ? slot.in_host : slot.on_device) + part.range.begin - slot.slice.range.begin;
   const View unread(static_cast<std::byte*>(block.data()) + block.bytes() - size_of(DType::i64),
                     DType::i64, Shape{1}, context_.device(),
                     in_host ? Tier::pinned_host : Tier::device);
-  const auto sum = [&](Of of, const ConstView& values) {
-    const View sums = chunk_sums(of, in_host, place, part.range.size());
-    kernels::finite_norm({.x = values,
+  const std::vector<Of> kinds = measured();
+  for (size_t kind = 0; kind < kinds.size(); ++kind) {
+    const View sums = chunk_sums(kind, in_host, place, part.range.size());
+    kernels::finite_norm({.x = kinds[kind] == Of::weights ? weights : directions,
                           .chunk_sums = in_host ? host_memory(sums) : sums,
                           .first_nonfinite = in_host ? host_memory(unread) : unread},
                          stream);
-  };
-  if (rule_.measures().weights) sum(Of::weights, weights);
-  if (rule_.measures().directions) sum(Of::directions, directions);
+  }
 }
 
 std::vector<double> WholePhase::own_sums() const {
-  // Sums of the chunks of all slots, in their order on the device.
-  std::array<std::vector<double>, 2> chunks;
-  for (const Of of : {Of::weights, Of::directions}) {
-    std::vector<double>& values = chunks[static_cast<size_t>(of)];
-    values.resize(static_cast<size_t>(open_->numel / kNormChunk));
-    download(chunk_sums(of, false, 0, open_->numel), values.data(), context_.compute());
-    if (context_.device().meta) continue;
+  // The sums of the chunks of all slots, in their order.
+  std::vector<std::vector<double>> chunks(measured().size());
+  context_.compute()->synchronize();  // host memory is read below
+  for (size_t kind = 0; kind < chunks.size(); ++kind) {
+    chunks[kind].resize(static_cast<size_t>(open_->numel / kNormChunk));
     for (const Slot& slot : open_->slots) {
-      if (!is_in_host(slot.slice)) continue;
-      const View of_slot = chunk_sums(of, true, slot.in_host, slot.slice.range.size());
-      std::copy_n(static_cast<const double*>(of_slot.data()), of_slot.numel(),
-                  values.begin() + slot.place / kNormChunk);
+      const bool in_host = is_in_host(slot.slice);
+      const View of_slot = chunk_sums(kind, in_host, in_host ? slot.in_host : slot.on_device,
+                                      slot.slice.range.size());
+      double* const to = chunks[kind].data() + slot.place / kNormChunk;
+      if (!in_host) {
+        download(of_slot, to, context_.compute());
+      } else if (!context_.device().meta) {
+        std::copy_n(static_cast<const double*>(of_slot.data()), of_slot.numel(), to);
+      }
     }
   }
   std::vector<double> sums;
@@ -320,21 +343,17 @@ std::vector<double> WholePhase::own_sums() const {
 }
 
 void WholePhase::finish_sums() {
-  constexpr int64_t kEach = 2;
-  const std::vector<std::vector<double>> values =
-      open_->nodes->exchange(own_sums(), communicator_, context_.compute(), kEach);
+  const std::vector<Of> kinds = measured();
+  const std::vector<std::vector<double>> values = open_->nodes->exchange(
+      own_sums(), communicator_, context_.compute(), static_cast<int64_t>(kinds.size()));
   if (context_.device().meta) return;
-  for (Whole& whole : open_->parameters) {
-    whole.sums = {.numel = whole.placement->parameter->numel()};
-  }
   for (const auto& leaves : open_->nodes->by_parameter()) {
     const Placement* const placement = &groups_.at(leaves.front().node.parameter);
     const auto whole = std::ranges::find(open_->parameters, placement, &Whole::placement);
-    const auto sum = [&](Of of) {
-      return ChunkNodes::sum(leaves, values, kEach, static_cast<size_t>(of));
-    };
-    if (rule_.measures().weights) whole->sums.weights = sum(Of::weights);
-    if (rule_.measures().directions) whole->sums.directions = sum(Of::directions);
+    for (size_t kind = 0; kind < kinds.size(); ++kind) {
+      (kinds[kind] == Of::weights ? whole->sums.weights : whole->sums.directions) =
+          ChunkNodes::sum(leaves, values, kinds.size(), kind);
+    }
   }
 }
 
@@ -344,8 +363,8 @@ const optim::ParameterSums& WholePhase::sums(int group, Range range) const {
     if (whole.group->index() != group || whole.placement->offset > range.begin) continue;
     if (found == nullptr || found->placement->offset < whole.placement->offset) found = &whole;
   }
-  bug_check(found != nullptr, "group ", groups_[group].name(), ": a range before all parameters");
-  return found->sums;
+  static const optim::ParameterSums kOfPadding;
+  return found != nullptr ? found->sums : kOfPadding;
 }
 
 void WholePhase::transform(int group, const UpdateRules& rules, int64_t step) {
@@ -418,7 +437,9 @@ WholePhase::Rooms WholePhase::take_rooms() const {
 
 void WholePhase::rehearse(int group, const UpdateRules& rules) {
   open(group);
-  if (open_->nodes && options_.parts > 1) open_->nodes->take_rooms(options_.parts, 2);
+  if (open_->nodes && options_.parts > 1) {
+    open_->nodes->take_rooms(options_.parts, static_cast<int64_t>(measured().size()));
+  }
   if (!rule_.transforms()) return;
   Rooms rooms;
   if (options_.parts > 1) rooms = take_rooms();

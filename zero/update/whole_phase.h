@@ -44,7 +44,8 @@
 namespace zinc::zero {
 
 struct WholePhaseOptions {
-  // Groups of each window, in the order of their updates; groups without whole parameters are left out.
+  // Groups of each window, in the order of their updates; groups without whole parameters are left
+  // out.
   std::vector<std::vector<int>> windows;
   int parts = 1;  // into how many shards the states are cut; 1: every rank has all
   // Directions and steps of elements whose states are off the device are in host memory.
@@ -75,8 +76,8 @@ class WholePhase {
   // compute stream has waited for the directions, and has the work. Waits where the rule measures.
   // Collective.
   void transform(int group, const UpdateRules& rules, int64_t step);
-  // The sums of the parameter in an open window in which a range of a group begins, padding
-  // included. After transform().
+  // The sums of the parameter in an open window in which a range of a group begins, or behind
+  // which, in padding. After transform().
   const optim::ParameterSums& sums(int group, Range range) const;
   // In place of transform(), for a step that changes nothing: takes and frees the same memory, so
   // that such a step has the peak of the plan. Computes on zeros, and brings nothing together.
@@ -104,11 +105,13 @@ class WholePhase {
     optim::ParameterSums sums{};  // of this update
     Shape shape() const { return placement->parameter->shape(); }
   };
-  // A slice of this rank, and its place among all of this rank's in a window.
+  // A slice of this rank, and its place among all of this rank's in a window, among those that have
+  // memory on the device, and among those in host memory.
   struct Slot {
     OwnedRange slice;
-    int64_t place = 0;    // elements, on the device
-    int64_t in_host = 0;  // elements, in host memory
+    int64_t place = 0;      // elements
+    int64_t on_device = 0;  // elements; the same for a rule that transforms
+    int64_t in_host = 0;    // elements
   };
   struct Window {
     std::vector<int> groups;
@@ -117,6 +120,7 @@ class WholePhase {
     std::vector<OwnedRange> own;      // of this rank: a shard of each group
     std::optional<ChunkNodes> nodes;  // for a rule that measures
     int64_t numel = 0;                // of the slots
+    int64_t device_numel = 0;         // of those that have memory on the device
     int64_t host_numel = 0;           // of those in host memory
     int64_t owned_numel = 0;          // of the parameters of the rank that has most
     int64_t traffic_numel = 0;        // of the pieces of the rank that sends most
@@ -152,11 +156,12 @@ class WholePhase {
   // On a meta device: the memory that the rule takes for parameters of other ranks. `values`: room
   // for any of them.
   void take_room_of_others(const View& values, const UpdateRules& rules) const;
-  // The sums of chunks of the elements [place, place + numel) of the slots in one tier: of weights,
-  // or of directions.
+  // What the rule measures, by number.
   enum class Of : uint8_t { weights, directions };
-  View chunk_sums(Of of, bool in_host, int64_t place, int64_t numel) const;
-  // The values of this rank's nodes in the open window: of weights and of directions, in turn.
+  std::vector<Of> measured() const;
+  // The sums of chunks of the elements [place, place + numel) of the slots in one tier.
+  View chunk_sums(size_t kind, bool in_host, int64_t place, int64_t numel) const;
+  // The values of this rank's nodes in the open window: of a node one of each kind.
   std::vector<double> own_sums() const;
   void finish_sums();
   void copy_host_slots(bool to_device);
@@ -178,7 +183,7 @@ class WholePhase {
 
   Window* open_ = nullptr;
   Block on_device_, in_host_;
-  // [2, chunks] f64 sums of chunks, and an i64 that is not read.
+  // [kinds, chunks] f64 sums of chunks, and an i64 that is not read.
   Block sums_on_device_, sums_in_host_;
 };
 

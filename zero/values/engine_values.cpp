@@ -15,10 +15,14 @@
 namespace zinc::zero {
 namespace {
 
-// Host memory of the parameter's shape in the optimizer's dtype.
+// The dtype in which the parameter's values are read.
+DType wide_dtype(const nn::Parameter& parameter) {
+  return parameter.dtype() == DType::f64 ? DType::f64 : DType::f32;
+}
+
+// Host memory of the parameter's shape in that dtype.
 Tensor host_tensor(const nn::Parameter& parameter) {
-  return Tensor::empty(parameter.shape(),
-                       parameter.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  return Tensor::empty(parameter.shape(), wide_dtype(parameter));
 }
 
 View flat(const Tensor& values) { return values.view().reshape(Shape{values.numel()}); }
@@ -121,7 +125,7 @@ bool EngineValues::has_kind(const nn::Parameter& parameter, int plane) const {
 }
 
 std::optional<Shape> EngineValues::vector_shape(const nn::Parameter& parameter, int plane) const {
-  if (!parts_.whole.contains(&parameter)) return std::nullopt;
+  if (!parts_.whole.contains(&parameter) || parameter.numel() == 0) return std::nullopt;
   return parts_.optimizer.whole_rule()->vector_shape(
       parameter.whole_shape(), plane - first_vector(parts_.optimizer.states()));
 }
@@ -142,12 +146,22 @@ int EngineValues::plane_of(const nn::Parameter& parameter, std::string_view stat
   require_trained_in_pipeline(parameter);
   if (is_here(parameter)) require_trained(parts_.groups.at(index_of(parameter, parts_.groups)));
   const bool is_whole = parts_.whole.contains(&parameter);
-  const bool has = is_vector(plane)
-                       ? vector_shape(parameter, plane).has_value()
-                       : has_plane(parts_.optimizer.states(),
-                                   is_whole ? SegmentKind::whole : SegmentKind::trained, plane);
-  require(has, "parameter '", parameter.name(), "' has no state called '", state,
-          "': the update rule takes it ", is_whole ? "as a whole" : "element by element");
+  const SegmentKind segment = is_whole ? SegmentKind::whole : SegmentKind::trained;
+  const bool has = is_vector(plane) ? vector_shape(parameter, plane).has_value()
+                                    : has_plane(parts_.optimizer.states(), segment, plane);
+  if (!has) {
+    std::string names;
+    const std::vector<std::string_view> all = kinds();
+    for (int other = kFirstStatePlane; other < static_cast<int>(all.size()); ++other) {
+      const bool is_its = is_vector(other) ? vector_shape(parameter, other).has_value()
+                                           : has_plane(parts_.optimizer.states(), segment, other);
+      if (is_its) names += str(" ", all[static_cast<size_t>(other)]);
+    }
+    throw InvalidArgument(str("parameter '", parameter.name(), "' has no state called '", state,
+                              "': the update rule takes it ",
+                              is_whole ? "as a whole" : "element by element",
+                              ", with the states:", names.empty() ? " none" : names));
+  }
   return plane;
 }
 
@@ -181,8 +195,7 @@ Tensor EngineValues::read_here(const nn::Parameter& parameter,
 }
 
 Tensor EngineValues::read_vector(const nn::Parameter& parameter, int plane) {
-  const Tensor values = Tensor::empty(*vector_shape(parameter, plane),
-                                      parameter.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  const Tensor values = Tensor::empty(*vector_shape(parameter, plane), wide_dtype(parameter));
   if (!is_here(parameter) || values.numel() == 0) return values;
   const ParameterIndex index = index_of(parameter, parts_.groups);
   const StreamRef stream = context().compute();
