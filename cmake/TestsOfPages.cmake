@@ -19,4 +19,6 @@ endforeach()
 add_test(NAME docs.options_exist
          COMMAND "${PROJECT_SOURCE_DIR}/tests/docs/options_exist.sh" "$<TARGET_FILE:zinc_command>"
          WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-set_tests_properties(docs.options_exist PROPERTIES LABELS "cpu;docs" TIMEOUT 120)
+add_test(NAME docs.wrong_pages_are_found COMMAND "${PROJECT_SOURCE_DIR}/tests/docs/docs_test.sh"
+                                                 "$<TARGET_FILE:zinc_command>")
+set_tests_properties(docs.options_exist docs.wrong_pages_are_found PROPERTIES LABELS "cpu;docs" TIMEOUT 120)
