@@ -10,10 +10,26 @@ set(steps
     "${work}/build/consumer"
     "${work}/build/own_model|${work}/weights"
     "${work}/build/classify|${SOURCE_DIR}/examples/classify.json|5|${work}/run")
+set(ENV{ZINC_PREFIX} "${work}/prefix")
+list(
+  APPEND
+  steps
+  "${SOURCE_DIR}/tests/docs/run_page.sh|${SOURCE_DIR}/docs/first-model.md|${work}/prefix/bin/zinc|${work}/page"
+)
 foreach(step IN LISTS steps)
   string(REPLACE "|" ";" command "${step}")
   execute_process(COMMAND ${command} COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
+
+# The README's model, behind the recipe whose files it reads.
+file(MAKE_DIRECTORY "${work}/readme")
+file(WRITE "${work}/readme/zero3.json" "{\"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": {\"stage\": 3}}")
+string(REPEAT "In the beginning was a text. " 400 text)
+file(WRITE "${work}/readme/text.txt" "${text}")
+execute_process(COMMAND "${work}/build/readme" WORKING_DIRECTORY "${work}/readme" COMMAND_ERROR_IS_FATAL ANY)
+if(NOT EXISTS "${work}/readme/own-run/final/model.safetensors")
+  message(FATAL_ERROR "the README's model left no weights")
+endif()
 
 # Slips of a program are refused in a few lines that name them; the last one compiles.
 set(says_OPERAND "NeitherTensorNorNumber")
