@@ -10,16 +10,20 @@ set(steps
     "${work}/build/consumer"
     "${work}/build/own_model|${work}/weights"
     "${work}/build/classify|${SOURCE_DIR}/examples/classify.json|5|${work}/run")
-set(ENV{ZINC_PREFIX} "${work}/prefix")
-list(
-  APPEND
-  steps
-  "${SOURCE_DIR}/tests/docs/run_page.sh|${SOURCE_DIR}/docs/first-model.md|${work}/prefix/bin/zinc|${work}/page"
-)
 foreach(step IN LISTS steps)
   string(REPLACE "|" ";" command "${step}")
   execute_process(COMMAND ${command} COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
+
+# A page that goes from an empty folder to a trained model. Exit code 77: it needs mpirun, and there is none.
+if(NOT FLAGS)
+  set(ENV{ZINC_PREFIX} "${work}/prefix")
+  execute_process(COMMAND "${SOURCE_DIR}/tests/docs/run_page.sh" "${SOURCE_DIR}/docs/first-model.md"
+                          "${work}/prefix/bin/zinc" "${work}/page" RESULT_VARIABLE status)
+  if(NOT status MATCHES "^(0|77)$")
+    message(FATAL_ERROR "docs/first-model.md does not run as it stands: ${status}")
+  endif()
+endif()
 
 # The README's model, behind the recipe whose files it reads.
 file(MAKE_DIRECTORY "${work}/readme")
