@@ -22,4 +22,6 @@ add_test(NAME docs.options_exist
          WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
 add_test(NAME docs.wrong_pages_are_found COMMAND "${PROJECT_SOURCE_DIR}/tests/docs/docs_test.sh"
                                                  "$<TARGET_FILE:zinc_command>")
-set_tests_properties(docs.options_exist docs.wrong_pages_are_found PROPERTIES LABELS "cpu;docs" TIMEOUT 120)
+add_test(NAME docs.links_exist COMMAND "${PROJECT_SOURCE_DIR}/tests/docs/links_exist.sh"
+         WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+set_tests_properties(docs.options_exist docs.wrong_pages_are_found docs.links_exist PROPERTIES LABELS "cpu;docs" TIMEOUT 120)

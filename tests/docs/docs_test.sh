@@ -36,6 +36,14 @@ run >/dev/null || { echo "a right page fails" && status=1; }
 printf '```sh\nzinc launch --ranks 2 zinc train --config a \\\n  --setps 3\nzinc checkpoint lost x\nzinc plna --model x\n```\n' | page
 expect "page.md:2: zinc train has no --setps" "$here/options_exist.sh" "$zinc" "$work/page.md"
 expect "page.md:5: there is no verb 'plna'" "$here/options_exist.sh" "$zinc" "$work/page.md"
+printf '```sh\nzinc plan --config lost.json --model m.json\necho 1 >m.json\n```\n' | page
+expect "page.md:2: the page does not show lost.json" "$here/options_exist.sh" "$zinc" "$work/page.md"
 printf '```sh\nzinc checkpoint list run --json   # --nothing\nzinc plan --fit | grep --color x\n```\n' | page
 "$here/options_exist.sh" "$zinc" "$work/page.md" || { echo "a right page fails" && status=1; }
+
+printf '# A page\n\n## Its part: 2\n\n[a](#its-part-2) [b](lost.md)\n[c](page.md#lost) `[d](lost.md)`\n' | page
+expect "page.md:5: there is no lost.md" "$here/links_exist.sh" "$work/page.md"
+expect "page.md:6: $work/page.md has no heading '#lost'" "$here/links_exist.sh" "$work/page.md"
+printf '# A page\n\n## Its part: 2\n\n[a](#its-part-2) [b](page.md) [c](https://a.b/c)\n' | page
+"$here/links_exist.sh" "$work/page.md" || { echo "right links fail" && status=1; }
 exit $status

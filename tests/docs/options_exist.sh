@@ -2,7 +2,8 @@
 # usage: tests/docs/options_exist.sh ZINC [PAGE...]
 #
 # Every option that a command of zinc has in a block of sh on a page (README.md and docs/ without PAGEs) is one that the
-# command knows. This holds the commands that no test runs, because they ask for a GPU or a large model.
+# command knows. This holds the commands that no test runs, because they ask for a GPU or a large model. And a page
+# shows each file that a command of it names behind --config or --model, but config.json and mine.json, the reader's.
 set -euo pipefail
 zinc=$1
 shift
@@ -45,6 +46,12 @@ while IFS=$'\t' read -r place text; do
     [[ $word =~ ^--[a-z][a-z_-]* ]] || continue
     grep -qE -- "(^|[ ,])${BASH_REMATCH[0]}([ ,:=]|\$)" "$known" && continue
     echo "$place: zinc $verb has no ${BASH_REMATCH[0]}"
+    status=1
+  done
+  page=${place%:*}
+  for name in $(grep -oE -- '--(config|model) [A-Za-z0-9_-]+\.json' <<<"$text" | cut -d ' ' -f 2); do
+    [[ $name = config.json || $name = mine.json ]] || grep -qE -- "> ?$name|file: $name|--write $name" "$page" && continue
+    echo "$place: the page does not show $name"
     status=1
   done
 done <"$work/commands"
