@@ -23,7 +23,7 @@
 namespace {
 
 // For the weights of linear layers in the model's blocks: the momentum, each row of length 1.
-class NormalizedRows final : public zinc::optim::MatrixRule {
+class NormalizedRows final : public zinc::optim::WholeRule {
  public:
   bool takes(const zinc::autograd::Parameter&) const override { return true; }
   int num_states() const override { return 1; }
@@ -40,8 +40,9 @@ class NormalizedRows final : public zinc::optim::MatrixRule {
   }
 
   // A whole matrix, on the rank that owns it: from directions to steps, in place.
-  void transform(const zinc::View& matrix, const zinc::optim::HyperParameters&,
+  void transform(const zinc::optim::WholeParameter& parameter, const zinc::optim::HyperParameters&,
                  zinc::StreamRef stream) const override {
+    const zinc::View matrix = parameter.direction;
     if (matrix.device().meta) return;  // a plan: nothing is computed
     stream.submit("normalize_rows", [matrix] {
       const int64_t columns = matrix.dim(1);
@@ -73,7 +74,7 @@ class RowsAndSigns final : public zinc::optim::Optimizer {
   std::string_view name() const override { return "RowsAndSigns"; }
   int num_states() const override { return 1; }
   std::string_view state_name(int) const override { return "exp_avg"; }
-  const zinc::optim::MatrixRule* matrix_rule() const override { return &matrices_; }
+  const zinc::optim::WholeRule* whole_rule() const override { return &matrices_; }
 
   void update(const zinc::optim::Update& args, const zinc::optim::HyperParameters& hyper,
               zinc::StreamRef stream) const override {

@@ -91,8 +91,11 @@ void require_update_operands(std::string_view op, const ConstView& weights,
                              const ConstView& gradient, const ConstView& model_weights,
                              const ConstView& factor, const ConstView& skip) {
   require(static_cast<bool>(weights), op, ": weights are missing");
-  require(weights.dtype() == DType::f32 || weights.dtype() == DType::f64, op,
-          ": weights must be f64 or f32, not ", weights.dtype());
+  require(weights.dtype() == DType::f32 || weights.dtype() == DType::f64 ||
+              weights.dtype() == DType::bf16,
+          op, ": weights must be f64, f32 or bf16, not ", weights.dtype());
+  require(weights.dtype() != DType::bf16 || !model_weights || model_weights.dtype() == DType::bf16,
+          op, ": model_weights beside weights of bf16 must be bf16 too");
   require(weights.rank() == 1, op, ": weights must be [n], not ", weights.shape());
   require_dense_operand(op, "weights", weights, weights.dtype(), weights.shape());
   require_float(op, "gradient", gradient);

@@ -31,7 +31,8 @@ void require_counter(std::string_view op, const ConstView& counter, Device devic
 // u8, contiguous, aligned to 8, at least `bytes`; not needed when `bytes` is 0.
 void require_workspace(std::string_view op, const ConstView& view, int64_t bytes);
 
-// The operands of every update rule of an optimizer: weights [n] f64 | f32, gradient [n] f32 | bf16
+// The operands of every update rule of an optimizer: weights [n] f64 | f32 | bf16 (with
+// model_weights of bf16), gradient [n] f32 | bf16
 // | f16 or both f64, model_weights [n] of any float dtype or absent, factor [1] f32 and skip [1]
 // i32 or absent; all contiguous, on one device, without overlap.
 void require_update_operands(std::string_view op, const ConstView& weights,

@@ -40,6 +40,10 @@ struct ChunkTreeSum {
 void chunk_tree_sum(const ChunkTreeSum& args, StreamRef stream);
 Cost cost(const ChunkTreeSum& args);
 
+// The sum over the tree of `sums`, as if they were all the leaves there are; 0 for none. Host
+// memory; synchronous.
+double sum_chunk_tree(std::span<const double> sums);
+
 // A sum of two nodes: that of node `left` becomes that of left + right.
 struct SubtreeMerge {
   int64_t left = 0;

@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "kernels/checks.h"
 #include "kernels/launch.h"
+#include "kernels/state_codes.h"
 
 namespace zinc::kernels {
 
@@ -41,15 +42,19 @@ void require_result(const char* op, const ElementUpdate& args) {
                             args.skip);
     return;
   }
-  require(!args.weights && !args.model_weights, op, ": a direction comes here, no weights change");
+  require(static_cast<bool>(args.weights) == reads_weights(args.rule) && !args.model_weights, op,
+          ": a direction comes here, no weights change",
+          reads_weights(args.rule) ? "; weights are read" : "");
   require_direction_operands(op, args.direction, args.gradient, args.factor, args.skip);
+  if (!reads_weights(args.rule)) return;
+  require_update_operands(op, args.weights, args.gradient, {}, args.factor, args.skip);
+  require_apart(op, "direction", args.direction, "weights", args.weights);
 }
 
 }  // namespace
 
 std::span<const BlockFormat> state_formats(UpdateRule rule) {
-  static constexpr std::array kMoments{BlockFormat::signed8, BlockFormat::unsigned8};
-  if (rule == UpdateRule::adamw) return kMoments;
+  if (rule == UpdateRule::adamw) return kMomentFormats;
   return {};
 }
 
@@ -120,13 +125,14 @@ void update_values(const ElementUpdate& args, std::span<float> values) {
 }
 
 Cost cost(const ElementUpdate& args) {
-  int64_t kept = optional_bytes(args.weights);
+  const int64_t weights = optional_bytes(args.weights);
+  int64_t kept = 0;
   const int num = num_states(args.rule);
   for (size_t i = 0; i < static_cast<size_t>(num); ++i) kept += args.states[i].bytes();
-  return {
-      .bytes_read = kept + args.gradient.bytes(),
-      .bytes_written = kept + optional_bytes(args.model_weights) + optional_bytes(args.direction),
-      .flops = update_flops(args.rule, args.constants) * args.gradient.numel()};
+  return {.bytes_read = kept + weights + args.gradient.bytes(),
+          .bytes_written = kept + (makes_direction(args.rule) ? args.direction.bytes() : weights) +
+                           optional_bytes(args.model_weights),
+          .flops = update_flops(args.rule, args.constants) * args.gradient.numel()};
 }
 
 }  // namespace zinc::kernels

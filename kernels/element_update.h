@@ -7,6 +7,10 @@
 // random word for the first state and the high half for the second. The weight is computed from the
 // states before they are rounded.
 //
+// Note [Weights in 16 bits]
+// Weights of bf16 are widened for the arithmetic too, and the new weight is rounded by chance, with
+// the low half of the word that random_of_weights() gives the element.
+//
 // Note [Bits of states in blocks]
 // States in 8 bits have the formats of state_formats(): Note [States in 8 bits] in
 // core/block_format.h. They are decoded (the value of the code times the scale, rounded once), used
@@ -31,15 +35,17 @@ namespace zinc::kernels {
 
 struct ElementUpdate {
   UpdateRule rule = UpdateRule::adamw;
-  View weights{};      // [n] f64 | f32 master weights, in place
+  // [n] f64 | f32 master weights, or bf16 without any, in place; only read for a direction
+  View weights{};
   ConstView gradient;  // [n] f32 | bf16 | f16 (f64 with f64)
   // num_states(rule) of [n], in place: f64 with a gradient of f64, else f32; or bf16 all, for rules
   // with at most two; or all [encoded_bytes(n)] u8, aligned to 8, for rules with state_formats(), n
   // a multiple of kFormatChunk
   std::array<View, kMaxUpdateStates> states{};
-  View model_weights{};  // [n] bf16 | f16 | f32, overwrites; may be absent
+  // [n] bf16 | f16 | f32, overwrites; may be absent. Beside weights of bf16 it is bf16, and equal.
+  View model_weights{};
   // [n] f32 | bf16 | f16 (f64 with f64), overwrites: the result of a rule with makes_direction(),
-  // for which `weights` and `model_weights` are absent
+  // for which `model_weights` are absent, and `weights` too unless it has reads_weights()
   View direction{};
   ConstView factor{};  // [1] f32 on the device: multiplies the gradient; absent: 1
   ConstView skip{};    // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
@@ -48,7 +54,8 @@ struct ElementUpdate {
   ConstView values{};
   UpdateConstants constants{};
   int64_t step = 1;  // number of this update, from 1
-  // For states in bf16: element i has the word random.bits(places.place(first_element + i)).
+  // For states and weights in bf16: element i has the word random.bits(places.place(first_element +
+  // i)).
   RandomKey random{};
   int64_t first_element = 0;
   ElementPlaces places{};

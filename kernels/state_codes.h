@@ -15,6 +15,8 @@ namespace zinc::kernels {
 
 inline constexpr int64_t kStateBlock = 256;  // elements that share a scale
 inline constexpr int64_t kBlocksPerChunk = kFormatChunk / kStateBlock;
+// Of the two states of AdamW.
+inline constexpr std::array kMomentFormats{BlockFormat::signed8, BlockFormat::unsigned8};
 
 // The largest key of a block's values tells its scale: larger magnitudes have larger keys, +x a
 // larger one than -x, infinities and NaNs the largest.
@@ -36,8 +38,9 @@ ZINC_HOST_DEVICE inline bool divides(float scale) { return scale < 0.0f || scale
 // have them in common are at most 2^-7 of themselves apart, so at most one midpoint lies among
 // them. A table says how many midpoints lie below the smallest of them; one comparison with the
 // next midpoint finds the code. Magnitudes below 2^-23 are below all midpoints but that at 0.
-// For vectors the two are one word: the lower 16 bits of the midpoint, which are compared as whole
-// numbers, above 8 bits of the code. Without a midpoint they are 0xffff, which no number is above.
+// For vectors the two are one word: the upper half of (word + the magnitude's bits) is the code.
+// For the word's upper half is the code less the magnitude's upper half, and its lower half carries
+// where the magnitude's lower half is above the midpoint's. Without a midpoint it never does.
 inline constexpr uint32_t kLowestUpperHalf = (127u - 23u) << 7;
 inline constexpr size_t kNumUpperHalves = 23 * 128 + 1;  // to that of 1
 // The number of values from 0 up.
@@ -70,7 +73,9 @@ constexpr MagnitudeCodes make_magnitude_codes(BlockFormat format) {
     if (codes.midpoints[first] == 0.0f) ++first;
     const auto next = std::bit_cast<uint32_t>(codes.midpoints[first]);
     const bool is_here = next >> 16 == static_cast<uint32_t>(i) + kLowestUpperHalf;
-    codes.words[i] = static_cast<int32_t>((is_here ? next & 0xffffu : 0xffffu) << 8 | first);
+    const uint32_t upper = static_cast<uint32_t>(i) + kLowestUpperHalf;
+    const uint32_t above = is_here ? 0xffffu - (next & 0xffffu) : 0u;
+    codes.words[i] = static_cast<int32_t>(((first - upper) << 16) + above);
   }
   return codes;
 }

@@ -3,13 +3,14 @@
 //
 // Rounding to nearest would lose every change below half a step of bf16 (2^-9 of the value). So
 // optimizer states in bf16 are rounded up with a probability equal to the distance from the lower
-// neighbour, in steps.
+// neighbour, in steps. The same holds for weights that have no copy in f32.
 #pragma once
 
 #include <bit>
 #include <cstdint>
 
 #include "core/host_device.h"
+#include "core/philox.h"
 
 namespace zinc::kernels {
 
@@ -19,6 +20,11 @@ ZINC_HOST_DEVICE inline float round_by_chance(float x, uint32_t random) {
   const auto bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7f800000u) == 0x7f800000u) return x;
   return std::bit_cast<float>((bits + (random & 0xffffu)) & 0xffff0000u);
+}
+
+// The words that round an element's weight, beside the words of `states` that round its states.
+ZINC_HOST_DEVICE inline RandomKey random_of_weights(const RandomKey& states) {
+  return {.key = states.key ^ 0xb492b66fbe98f273u, .counter_high = states.counter_high};
 }
 
 }  // namespace zinc::kernels

@@ -3,7 +3,8 @@
 // Included, without a guard, inside the namespace of each kind of number, with the attributes of
 // its functions in ZINC_ELEMENT. The vocabulary: that of elementwise_table.h, and fma(). `k[i]`: a
 // scalar as N. `k.has(i)`: whether it differs from 0. Their order: update_rules.cpp. Where the
-// result is a direction, `w` is 0 before and the direction behind.
+// result is a direction, `w` is the weight before, 0 where the rule reads none, and the direction
+// behind.
 
 template <UpdateRule kRule>
 struct UpdateRow;
@@ -42,6 +43,25 @@ struct UpdateRow<UpdateRule::amsgrad> {
     const N denominator = fma(sqrt(s[2]), k[5], k[6]);
     if (k.has(7)) w = fma(k[7], w, w);
     w = fma(k[4], s[0] / denominator, w);
+  }
+};
+
+template <>
+struct UpdateRow<UpdateRule::gradient> {
+  template <class N, class K>
+  static ZINC_ELEMENT void step(N& w, N g, N*, const K&) {
+    w = g;
+  }
+};
+
+template <>
+struct UpdateRow<UpdateRule::lamb> {
+  template <class N, class K>
+  static ZINC_ELEMENT void step(N& w, N g, N* s, const K& k) {
+    s[0] = fma(k[0], s[0], k[1] * g);
+    s[1] = fma(k[2], s[1], (k[3] * g) * g);
+    const N direction = s[0] / (sqrt(s[1]) + k[4]);
+    w = k.has(5) ? fma(k[5], w, direction) : direction;
   }
 };
 

@@ -40,6 +40,10 @@ int64_t update_flops(UpdateRule rule, const UpdateConstants& constants) {
       return 14 + decay;
     case UpdateRule::amsgrad:
       return 15 + decay;
+    case UpdateRule::gradient:
+      return 1;
+    case UpdateRule::lamb:
+      return 10 + decay;
     case UpdateRule::lion:
       return 10 + decay;
     case UpdateRule::momentum:
@@ -72,6 +76,10 @@ UpdateScalars update_scalars(UpdateRule rule, const UpdateConstants& constants, 
               eps,
               decoupled ? -lr * weight_decay : 0.0,
               decoupled ? 0.0 : weight_decay};
+    case UpdateRule::gradient:
+      return {};
+    case UpdateRule::lamb:
+      return {beta1, 1.0 - beta1, beta2, 1.0 - beta2, eps, weight_decay};
     case UpdateRule::lion:
       return {beta1, 1.0 - beta1, beta2, 1.0 - beta2, -lr, -lr * weight_decay};
     case UpdateRule::momentum:

@@ -35,6 +35,11 @@ inline constexpr int kMaxUpdateScalars = 12;
 //             w = fma(-a, m / fma(sqrt(v), s, eps), w)
 //   amsgrad   Reddi et al., ICLR 2018, as torch.optim.AdamW with amsgrad: adamw, and behind v
 //             h = max(h, v);  w = fma(-a, m / fma(sqrt(h), s, eps), w)
+//   gradient  d = g
+//   lamb      You et al., ICLR 2020, algorithm 2, without its last line: the direction d that
+//             optim/lamb.h makes a step of.
+//             m = fma(b1, m, c1 * g);  v = fma(b2, v, (c2 * g) * g);  d = m / (sqrt(v) + eps)
+//             d = fma(weight_decay, w, d)  where weight_decay != 0
 //   lion      Chen et al., NeurIPS 2023. Decoupled decay.
 //             u = fma(b1, m, c1 * g);  w = fma(-lr, sign(u), w);  m = fma(b2, m, c2 * g)
 //   momentum  Sutskever et al., ICML 2013, in the form in which the learning rate scales the
@@ -49,16 +54,19 @@ inline constexpr int kMaxUpdateScalars = 12;
 //   sgdw      Loshchilov and Hutter, as above, algorithm 1 without momentum. Decoupled decay.
 //             w = fma(-lr, g, w)
 //
-// ROW(name, states, scalars, result): how many states an element has, and how many scalars a step;
-// result: weights, or direction for a rule that neither reads nor writes weights.
-#define ZINC_UPDATE_RULES(ROW) \
-  ROW(adagrad, 1, 3, weights)  \
-  ROW(adamw, 2, 9, weights)    \
-  ROW(amsgrad, 3, 9, weights)  \
-  ROW(lion, 1, 6, weights)     \
-  ROW(momentum, 1, 6, weights) \
-  ROW(muon, 1, 3, direction)   \
-  ROW(sgd, 0, 2, weights)      \
+// ROW(name, states, scalars, result): how many states an element has, and how many scalars a step.
+// result: weights; direction, of a rule that neither reads nor writes weights; or
+// direction_at_weights, of a rule that reads weights.
+#define ZINC_UPDATE_RULES(ROW)          \
+  ROW(adagrad, 1, 3, weights)           \
+  ROW(adamw, 2, 9, weights)             \
+  ROW(amsgrad, 3, 9, weights)           \
+  ROW(gradient, 0, 0, direction)        \
+  ROW(lamb, 2, 6, direction_at_weights) \
+  ROW(lion, 1, 6, weights)              \
+  ROW(momentum, 1, 6, weights)          \
+  ROW(muon, 1, 3, direction)            \
+  ROW(sgd, 0, 2, weights)               \
   ROW(sgdw, 0, 2, weights)
 
 #define ZINC_ENUMERATOR(name, ...) name,
@@ -68,15 +76,17 @@ enum class UpdateRule : uint8_t { ZINC_UPDATE_RULES(ZINC_ENUMERATOR) };
 std::string_view name_of(UpdateRule rule);
 int num_states(UpdateRule rule);
 int num_scalars(UpdateRule rule);
-constexpr bool makes_direction(UpdateRule rule) {
-  enum class Result : uint8_t { weights, direction };
-  constexpr Result kResults[] = {
-#define ZINC_ROW(name, states, scalars, result) Result::result,
+enum class UpdateResult : uint8_t { weights, direction, direction_at_weights };
+constexpr UpdateResult result_of(UpdateRule rule) {
+  constexpr UpdateResult kResults[] = {
+#define ZINC_ROW(name, states, scalars, result) UpdateResult::result,
       ZINC_UPDATE_RULES(ZINC_ROW)
 #undef ZINC_ROW
   };
-  return kResults[static_cast<int>(rule)] == Result::direction;
+  return kResults[static_cast<int>(rule)];
 }
+constexpr bool makes_direction(UpdateRule rule) { return result_of(rule) != UpdateResult::weights; }
+constexpr bool reads_weights(UpdateRule rule) { return result_of(rule) != UpdateResult::direction; }
 
 // A rule ignores members that its formula has not.
 struct UpdateConstants {

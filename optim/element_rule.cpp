@@ -38,6 +38,8 @@ ElementRule::ElementRule(const ElementRuleOptions& options) : options_(options) 
           name(), ": only the states of AdamW are kept in 8 bits");
   require(options.states == DType::f32 || num_states() <= 2, name(), ": ", num_states(),
           " states cannot be kept in ", options.states, ", two at most");
+  require(options.weights == DType::f32 || (options.weights == DType::bf16 && !has_blocks()),
+          name(), ": weights in ", options.weights, " do not go with states in ", options.states);
   const bool has_momentum = options.rule == UpdateRule::momentum;
   require(!options.nesterov || (has_momentum && options.dampening == 0.0), name(),
           ": nesterov needs a momentum and no dampening");
@@ -60,9 +62,11 @@ std::string_view ElementRule::name() const {
     case UpdateRule::momentum:
     case UpdateRule::sgd:
       return "SGD";
+    case UpdateRule::gradient:
+    case UpdateRule::lamb:
     case UpdateRule::muon:
     case UpdateRule::sgdw:
-      break;  // optim/muon.h
+      break;  // of rules that see whole parameters
   }
   return "?";
 }

@@ -33,11 +33,14 @@ struct ElementRuleOptions {
   // u8, for AdamW alone: in blocks of 8 bits, Note [Bits of states in blocks] there. The name stays
   // AdamW, for checkpoints are the same.
   DType states = DType::f32;
+  // f32 | bf16: Optimizer::weights_dtype(). bf16: Note [Weights in 16 bits] there; with states of
+  // f32 or bf16.
+  DType weights = DType::f32;
   uint64_t seed = 0;  // for stochastic rounding
 };
 
 // An update without rule and constants: the operands and the step of `args`, and the key by which
-// states in bf16 are rounded.
+// states and weights in bf16 are rounded.
 kernels::ElementUpdate element_update_of(const Update& args, uint64_t seed);
 
 class ElementRule final : public Optimizer {
@@ -49,6 +52,7 @@ class ElementRule final : public Optimizer {
   int num_states() const override { return kernels::num_states(options_.rule); }
   std::string_view state_name(int i) const override;
   DType state_dtype() const override { return has_blocks() ? DType::f32 : options_.states; }
+  DType weights_dtype() const override { return options_.weights; }
   std::optional<BlockFormat> state_blocks(int i) const override;
   int64_t num_scalars() const override { return kernels::num_update_values(options_.rule); }
   void scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const override;

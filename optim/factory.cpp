@@ -1,8 +1,11 @@
 #include "optim/factory.h"
 
 #include "core/error.h"
+#include "optim/adafactor.h"
 #include "optim/element_rule.h"
+#include "optim/lamb.h"
 #include "optim/muon.h"
+#include "optim/whole_optimizer.h"
 
 namespace zinc::optim {
 
@@ -24,6 +27,10 @@ std::string_view name_of(OptimizerKind kind) {
       return "Muon";
     case OptimizerKind::adam8bit:
       return "Adam8bit";
+    case OptimizerKind::lamb:
+      return "LAMB";
+    case OptimizerKind::adafactor:
+      return "Adafactor";
   }
   return "?";
 }
@@ -50,6 +57,7 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_
   ElementRuleOptions options{.decoupled = config.kind != OptimizerKind::adam,
                              .bias_correction = config.bias_correction,
                              .states = config.moments == Moments::bf16 ? DType::bf16 : DType::f32,
+                             .weights = config.narrow_weights ? DType::bf16 : DType::f32,
                              .seed = seed};
   switch (config.kind) {
     case OptimizerKind::sgd:
@@ -80,6 +88,16 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_
               "Adam8bit: its two moments are in 8 bits; leave zinc.moments and amsgrad out");
       options.states = DType::u8;
       break;
+    case OptimizerKind::lamb:
+      return std::make_unique<WholeOptimizer>(
+          name_of(config.kind), std::make_unique<Lamb>(config.lamb, config.bias_correction, seed),
+          options.states, options.weights);
+    case OptimizerKind::adafactor:
+      require(config.moments == Moments::f32,
+              "Adafactor: it keeps no moments of elements; leave zinc.moments out");
+      return std::make_unique<WholeOptimizer>(name_of(config.kind),
+                                              std::make_unique<Adafactor>(config.adafactor, seed),
+                                              DType::f32, options.weights);
   }
   return std::make_unique<ElementRule>(options);
 }

@@ -7,11 +7,9 @@
 #include "autograd/parameter.h"
 #include "core/error.h"
 #include "core/glob.h"
-#include "kernels/chunk_tree_sum.h"
 #include "kernels/element_update.h"
-#include "kernels/finite_norm.h"
 #include "kernels/gemm.h"
-#include "kernels/scale.h"
+#include "optim/norm_scale.h"
 #include "tensor/tensor.h"
 
 namespace zinc::optim {
@@ -19,21 +17,6 @@ namespace {
 
 Tensor workspace(const Shape& shape, DType dtype) {
   return Tensor::empty(shape, dtype, Label::workspace);
-}
-
-// y = x / max(|x|, least_norm); y may be x.
-void normalize(const View& x, double least_norm, const View& y, StreamRef stream) {
-  const int64_t chunks = kernels::num_norm_chunks(x.numel());
-  const Tensor sums = workspace({chunks + 1}, DType::f64);
-  const Tensor first_nonfinite = workspace({1}, DType::i64);  // the engine has looked for them
-  const View parts = sums.view().narrow(0, 0, chunks);
-  const View sum = sums.view().narrow(0, chunks, 1);
-  kernels::finite_norm({.x = x.reshape(Shape{x.numel()}),
-                        .chunk_sums = parts,
-                        .first_nonfinite = first_nonfinite.view()},
-                       stream);
-  kernels::chunk_tree_sum({.sums = parts, .trees = {{0, chunks}}, .out = sum}, stream);
-  kernels::scale({.x = x, .sum_of_squares = sum, .least_norm = least_norm, .y = y}, stream);
 }
 
 double factor_of(MuonScale scale, int64_t rows, int64_t columns) {
@@ -78,7 +61,9 @@ void Muon::direct(const Update& args, const HyperParameters& hyper, StreamRef st
   kernels::element_update(update, stream);
 }
 
-void Muon::transform(const View& matrix, const HyperParameters&, StreamRef stream) const {
+void Muon::transform(const WholeParameter& parameter, const HyperParameters&,
+                     StreamRef stream) const {
+  const View& matrix = parameter.direction;
   require(matrix.rank() == 2, "Muon: a matrix is [rows, columns], not ", matrix.shape());
   const int64_t rows = matrix.rows();
   const int64_t columns = matrix.cols();
@@ -90,7 +75,7 @@ void Muon::transform(const View& matrix, const HyperParameters&, StreamRef strea
   View x = matrix;
   View next = room.view();
   if (options_.steps % 2 == 1) std::swap(x, next);  // the last product goes to `matrix`
-  normalize(matrix, options_.eps, x, stream);
+  scale_by_norm(matrix, 1.0, options_.eps, x, stream);
   for (int step = 1; step <= options_.steps; ++step) {
     kernels::gemm({.a = x, .b = x, .c = gram.view(), .transpose_a = tall, .transpose_b = !tall},
                   stream);

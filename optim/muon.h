@@ -19,12 +19,12 @@
 #include <cstdint>
 
 #include "optim/element_rule.h"
-#include "optim/matrix_rule.h"
 #include "optim/muon_options.h"
+#include "optim/whole_rule.h"
 
 namespace zinc::optim {
 
-class Muon final : public MatrixRule {
+class Muon final : public WholeRule {
  public:
   // `seed`: for states with stochastic rounding. Throws InvalidArgument.
   explicit Muon(MuonOptions options, uint64_t seed = 0);
@@ -41,7 +41,8 @@ class Muon final : public MatrixRule {
   // Workspace: as much as the matrix, and two squares of its shorter side. The sum of squares is
   // f64 in a fixed order; products are rounded to the dtype of the matrix. Bits as kernels/gemm.h
   // says: they depend on the shape, not on threads. A zero matrix stays zero.
-  void transform(const View& matrix, const HyperParameters& hyper, StreamRef stream) const override;
+  void transform(const WholeParameter& parameter, const HyperParameters& hyper,
+                 StreamRef stream) const override;
   void apply(const Update& args, const HyperParameters& hyper, StreamRef stream) const override;
   int64_t flops(int64_t rows, int64_t columns) const override;
 
@@ -61,7 +62,8 @@ class MuonWithAdamW final : public Optimizer {
   int num_states() const override { return elements_.num_states(); }
   std::string_view state_name(int i) const override { return elements_.state_name(i); }
   DType state_dtype() const override { return elements_.state_dtype(); }
-  const MatrixRule* matrix_rule() const override { return &matrices_; }
+  DType weights_dtype() const override { return elements_.weights_dtype(); }
+  const WholeRule* whole_rule() const override { return &matrices_; }
   void update(const Update& args, const HyperParameters& hyper, StreamRef stream) const override {
     elements_.update(args, hyper, stream);
   }

@@ -8,8 +8,9 @@ namespace zinc::optim {
 
 States Optimizer::states() const {
   States states{.count = num_states(),
-                .in_matrices = matrix_rule() != nullptr ? matrix_rule()->num_states() : 0,
-                .beside_f32 = state_dtype()};
+                .in_whole = whole_rule() != nullptr ? whole_rule()->num_states() : 0,
+                .beside_f32 = state_dtype(),
+                .weights = weights_dtype()};
   for (int i = 0; i < states.count; ++i) states.blocks[static_cast<size_t>(i)] = state_blocks(i);
   return states;
 }
@@ -17,10 +18,10 @@ States Optimizer::states() const {
 std::vector<std::string_view> Optimizer::state_names() const {
   std::vector<std::string_view> names;
   for (int i = 0; i < num_states(); ++i) names.push_back(state_name(i));
-  const MatrixRule* const matrices = matrix_rule();
-  for (int i = 0; matrices != nullptr && i < matrices->num_states(); ++i) {
-    names.push_back(matrices->state_name(i));
-  }
+  const WholeRule* const whole = whole_rule();
+  if (whole == nullptr) return names;
+  for (int i = 0; i < whole->num_states(); ++i) names.push_back(whole->state_name(i));
+  for (int i = 0; i < whole->num_vectors(); ++i) names.push_back(whole->vector_name(i));
   return names;
 }
 

@@ -2,7 +2,7 @@
 //
 // An optimizer owns no parameters and no states. It names the states that it needs and updates any
 // contiguous range of them. So one rule serves a whole model, a shard, or a sub-group in a staging
-// buffer. For parameters that have to be seen whole an optimizer may have a matrix rule beside it.
+// buffer. For parameters that have to be seen whole an optimizer may have a rule of their own.
 // A client's own optimizer implements the same interface.
 #pragma once
 
@@ -20,7 +20,7 @@
 #include "core/view.h"
 #include "kernels/element_places.h"
 #include "optim/hyper_parameters.h"
-#include "optim/matrix_rule.h"
+#include "optim/whole_rule.h"
 
 namespace zinc::optim {
 
@@ -29,8 +29,9 @@ inline constexpr int kMaxOptimizerStates = 4;
 // The states that a rule keeps for an element beside its weight.
 struct States {
   int count = 0;                  // of an element that Optimizer::update() sees
-  int in_matrices = 0;            // of an element of a matrix that the matrix rule takes
+  int in_whole = 0;               // of an element of a parameter that the whole rule takes
   DType beside_f32 = DType::f32;  // f32 | bf16: the dtype of states of f32 weights
+  DType weights = DType::f32;     // f32 | bf16: Optimizer::weights_dtype()
   // States of an element that update() sees which f32 weights have in blocks, in place of a dtype.
   std::array<std::optional<BlockFormat>, kMaxOptimizerStates> blocks{};
   // The dtype of the states of weights of dtype `weights`, f32 | f64; and the blocks of a state, by
@@ -43,12 +44,13 @@ struct States {
 };
 
 struct Update {
-  View weights;        // [n] f32 | f64 master weights, updated in place
+  View weights;        // [n] f32 | f64 master weights, or weights_dtype(), updated in place
   ConstView gradient;  // [n] f32 | bf16 | f16 (f64 with f64), unscaled sum
   // [n], as many and of the dtype that states() says; in blocks: [encoded_bytes(n)] u8
   std::array<View, kMaxOptimizerStates> states;
-  View direction{};    // [n] for MatrixRule::direct() alone
-  View model_weights;  // [n] any float dtype: a copy of the result; may be absent
+  View direction{};      // [n] for WholeRule::direct() alone
+  ParameterSums sums{};  // for WholeRule::apply() alone
+  View model_weights;    // [n] any float dtype: a copy of the result; may be absent
   ConstView factor;  // [1] f32 on the device: multiplies the gradient (1 / loss scale, count, clip)
   ConstView skip;    // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
   // [num_scalars()] f32 on the device, may be absent: the result of scalars(). Hyper-parameters and
@@ -71,6 +73,9 @@ class Optimizer {
   virtual std::string_view state_name(int i) const = 0;  // checkpoint names: "exp_avg"
   // The dtype of the states of f32 weights: f32, or bf16 for a rule with stochastic rounding.
   virtual DType state_dtype() const { return DType::f32; }
+  // The dtype of the weights that are updated where a model has bf16: f32, which are master
+  // weights, or bf16, for a rule with stochastic rounding. Then there are no others.
+  virtual DType weights_dtype() const { return DType::f32; }
   // The blocks in which state i of f32 weights is kept, in place of that dtype; absent: none. The
   // ranges that update() sees then have whole chunks (core/block_format.h) of one parameter or
   // several, each from the beginning of a chunk on, and zeros behind its end.
@@ -79,10 +84,15 @@ class Optimizer {
     return std::nullopt;
   }
   States states() const;
-  // The names of all states: the optimizer's, then those of its matrix rule.
+  // The names of all states: the optimizer's, then those of its whole rule, then its vectors.
   std::vector<std::string_view> state_names() const;
   // The rule of parameters that are seen whole; null: there are none.
-  virtual const MatrixRule* matrix_rule() const { return nullptr; }
+  virtual const WholeRule* whole_rule() const { return nullptr; }
+  // Whether an update has to lie in one parameter: for Update::site or Update::sums.
+  bool sees_parameters() const {
+    return state_dtype() != DType::f32 || weights_dtype() != DType::f32 ||
+           (whole_rule() != nullptr && whole_rule()->measures().any());
+  }
   // The place of a state in state_names(); throws InvalidArgument with all names.
   int state_index(std::string_view state) const;
   // The number of scalars through which a step changes update()'s kernels, for work that is queued

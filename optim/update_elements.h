@@ -31,12 +31,15 @@ void load_elements(const ConstView& from, int64_t begin, int64_t count, double* 
 void store_elements(const float* from, const View& to, int64_t begin, int64_t count);
 void store_elements(const double* from, const View& to, int64_t begin, int64_t count);
 
+// `from`: what an element of `to` is before; absent: 0.
 template <class A, class Step>
-void update_on_host(const Update& args, const View& to, int num_states, const Step& step) {
+void update_on_host(const Update& args, const ConstView& from, const View& to, int num_states,
+                    const Step& step) {
   constexpr int64_t kBlock = 256;
   constexpr int64_t kGrain = 64 * kBlock;
   if (is_skipped(args)) return;
   const auto factor = static_cast<A>(factor_of(args));
+  const A* before = from ? from.data_as<A>() : nullptr;
   A* changed = to.data_as<A>();
   parallel_for(to.numel(), kGrain, [&](int64_t first, int64_t last) {
     std::array<A, kBlock> gradients{};
@@ -48,7 +51,9 @@ void update_on_host(const Update& args, const View& to, int num_states, const St
         for (size_t s = 0; s < static_cast<size_t>(num_states); ++s) {
           states[s] = args.states[s].data_as<A>()[i];
         }
-        step(changed[i], gradients[static_cast<size_t>(i - begin)] * factor, states);
+        A value = before != nullptr ? before[i] : A(0);
+        step(value, gradients[static_cast<size_t>(i - begin)] * factor, states);
+        changed[i] = value;
         for (size_t s = 0; s < static_cast<size_t>(num_states); ++s) {
           args.states[s].data_as<A>()[i] = states[s];
         }
@@ -64,16 +69,16 @@ void change_elements(const Update& args, const View& changed, int num_states, St
   if (!may_update_on_host(args, changed, num_states)) return;
   stream.submit("update_elements", [args, changed, num_states, step] {
     if (changed.dtype() == DType::f64) {
-      update_on_host<double>(args, changed, num_states, step);
+      update_on_host<double>(args, args.weights, changed, num_states, step);
     } else {
-      update_on_host<float>(args, changed, num_states, step);
+      update_on_host<float>(args, args.weights, changed, num_states, step);
     }
   });
 }
 
 }  // namespace detail
 
-// For Optimizer::update() and MatrixRule::apply(): calls step(weight, gradient, states) for every
+// For Optimizer::update() and WholeRule::apply(): calls step(weight, gradient, states) for every
 // element. A is f32, and f64 for f64 weights.
 //   A& weight                                     to be changed
 //   A gradient                                    of the mean loss, clipped
@@ -85,9 +90,9 @@ void update_elements(const Update& args, int num_states, StreamRef stream, const
   detail::change_elements(args, args.weights, num_states, stream, step);
 }
 
-// For MatrixRule::direct(): calls step(direction, gradient, states) for every element, as
+// For WholeRule::direct(): calls step(direction, gradient, states) for every element, as
 // update_elements() does. For a rule whose directions have the dtype of weights.
-//   A& direction    to be set
+//   A& direction    to be set; before, the weight, for a rule that measures() weights, else 0
 template <class Step>
 void direct_elements(const Update& args, int num_states, StreamRef stream, const Step& step) {
   detail::change_elements(args, args.direction, num_states, stream, step);

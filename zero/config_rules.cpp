@@ -50,6 +50,7 @@ bool has_fp8(const Case& c) { return c.config.fp8; }
 bool is_bf16(const Case& c) { return c.config.precision.dtype == DType::bf16; }
 bool is_f64(const Case& c) { return c.config.precision.dtype == DType::f64; }
 bool has_bf16_moments(const Case& c) { return c.config.optimizer.moments == optim::Moments::bf16; }
+bool has_bf16_weights(const Case& c) { return c.config.optimizer.narrow_weights; }
 bool keeps_blocks(const Case& c) {
   return c.config.optimizer.kind == optim::OptimizerKind::adam8bit;
 }
@@ -348,6 +349,21 @@ constexpr std::array kRules{
                .what = "zinc.moments \"bf16\" does not go with optimizer.type \"Adam8bit\"",
                .why = "its moments have 8 bits",
                .cure = "leave it out"},
+    ConfigRule{.name = "bf16 master weights of another model",
+               .keys = {"bf16.bf16_master_weights_and_grads"},
+               .when = has_bf16_weights,
+               .not_with = [](const Case& c) { return !is_bf16(c); },
+               .what = "bf16.bf16_master_weights_and_grads is for a model of bf16",
+               .why = "its weights become the only ones",
+               .cure = "set bf16.enabled, or leave it out"},
+    ConfigRule{
+        .name = "bf16 master weights of Adam8bit",
+        .keys = {"bf16.bf16_master_weights_and_grads", "optimizer.type"},
+        .when = has_bf16_weights,
+        .not_with = keeps_blocks,
+        .what = "bf16.bf16_master_weights_and_grads does not go with optimizer.type \"Adam8bit\"",
+        .why = "moments in blocks have master weights of f32",
+        .cure = "leave one of them out"},
     ConfigRule{.name = "Adam8bit and amsgrad",
                .keys = {"optimizer.type", "optimizer.params.amsgrad"},
                .when = keeps_blocks,

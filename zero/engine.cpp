@@ -127,8 +127,8 @@ void require_states(const optim::Optimizer& optimizer) {
             " are kept");
   };
   require_few("the update", optimizer.num_states());
-  if (optimizer.matrix_rule() == nullptr) return;
-  require_few("the matrix rule", optimizer.matrix_rule()->num_states());
+  if (optimizer.whole_rule() == nullptr) return;
+  require_few("the matrix rule", optimizer.whole_rule()->num_states());
   std::set<std::string_view> names;
   for (const std::string_view name : optimizer.state_names()) {
     require(names.insert(name).second, "optimizer ", optimizer.name(), ": two states are called '",
@@ -199,30 +199,36 @@ std::unique_ptr<parallel::PipelineCut> prepare_model(nn::Model& model, const Eng
   return cut;
 }
 
-// The parameters that the rule takes as whole matrices: it is asked for the trained weights of
+bool is_matrix_of_block(const nn::Parameter& parameter) {
+  const bool is_table = dynamic_cast<const nn::Embedding*>(&parameter.parent()) != nullptr;
+  if (parameter.shape().rank() != 2 || is_table) return false;
+  for (const nn::Module* module = &parameter.parent(); module != nullptr;
+       module = module->parent()) {
+    if (module->is_shard_unit()) return true;
+  }
+  return false;
+}
+
+// The parameters that the rule takes as a whole: it is asked for all, or for the trained weights of
 // linear layers in the model's blocks. Throws ConfigError if ranks have slices of one.
-std::set<const autograd::Parameter*> choose_matrices(nn::Model& model,
-                                                     const optim::MatrixRule* rule) {
-  std::set<const autograd::Parameter*> matrices;
-  if (rule == nullptr) return matrices;
+std::set<const autograd::Parameter*> choose_whole(nn::Model& model, const optim::WholeRule* rule) {
+  std::set<const autograd::Parameter*> whole;
+  if (rule == nullptr) return whole;
   for (const nn::Parameter* parameter : model.parameters()) {
-    const bool is_table = dynamic_cast<const nn::Embedding*>(&parameter->parent()) != nullptr;
-    if (!parameter->requires_grad() || parameter->shape().rank() != 2 || is_table) continue;
-    bool in_unit = false;
-    for (const nn::Module* module = &parameter->parent(); module != nullptr;
-         module = module->parent()) {
-      in_unit = in_unit || module->is_shard_unit();
+    if (!parameter->requires_grad()) continue;
+    if (rule->asked() == optim::WholeRule::Asked::matrices && !is_matrix_of_block(*parameter)) {
+      continue;
     }
-    if (!in_unit || !rule->takes(*parameter)) continue;
+    if (!rule->takes(*parameter)) continue;
     if (parameter->slice()) {
       throw ConfigError(
-          str("optimizer.type: the update rule takes whole matrices, and each tensor ",
+          str("optimizer.type: the update rule sees whole parameters, and each tensor ",
               "rank has a slice of ", parameter->name(),
               ": set zinc.mesh.tensor to 1, or take another optimizer"));
     }
-    matrices.insert(parameter);
+    whole.insert(parameter);
   }
-  return matrices;
+  return whole;
 }
 
 // The groups of the parameters that this rank has.
@@ -353,12 +359,12 @@ class Engine::Impl {
         kernels_(context_, config_.wgmma),
         example_(example_of(model, config_, config.batch.sequence > 0, options)),
         cut_(prepare_model(model, config_, world, example_.batch)),
-        matrices_(choose_matrices(model, optimizer_->matrix_rule())),
+        whole_parameters_(choose_whole(model, optimizer_->whole_rule())),
         groups_(groups_of(model, config_, world_.size(), cut_.get(),
-                          {.trains = !options.computes_only, .matrices = matrices_})),
+                          {.trains = !options.computes_only, .whole = whole_parameters_})),
         step_plan_(plan_step(model, groups_, config_, example_, whole_, options, cut_.get())),
         rules_(model, groups_, parameter_groups(options), config_.optimizer.hyper,
-               optimizer_->state_dtype() != DType::f32),
+               optimizer_->sees_parameters()),
         agreed_(agrees(world_, program_.hash, rules_.hash())),
         stores_(make_stores(config_, store_inputs(options))),
         lockstep_(make_lockstep(program_.policy.shards_parameters, groups_, world_)),
@@ -375,7 +381,7 @@ class Engine::Impl {
                  .cut = cut_.get(),
                  .groups = groups_,
                  .optimizer = *optimizer_,
-                 .matrices = matrices_,
+                 .whole = whole_parameters_,
                  .stores = stores_,
                  .gate = rules_.gate(),
                  .step = training_ != nullptr ? &training_->step : nullptr}) {
@@ -456,8 +462,8 @@ class Engine::Impl {
   EightBitProducts products_;
   ChosenKernels kernels_;
   const RunExample example_;
-  const std::unique_ptr<parallel::PipelineCut> cut_;     // null: this rank has all of the model
-  const std::set<const autograd::Parameter*> matrices_;  // updated as whole matrices
+  const std::unique_ptr<parallel::PipelineCut> cut_;  // null: this rank has all of the model
+  const std::set<const autograd::Parameter*> whole_parameters_;  // each updated as a whole
   ShardGroups groups_;
   const PlannedStep step_plan_;
   const StepProgram& program_ = step_plan_.program;
@@ -484,13 +490,15 @@ class Engine::Impl {
 
   // Empty: the default groups.
   std::vector<optim::ParameterGroup> parameter_groups(EngineOptions& options) {
-    if (!options.parameter_groups.empty() || matrices_.empty()) {
+    const optim::WholeRule* const rule = optimizer_->whole_rule();
+    if (!options.parameter_groups.empty() || whole_parameters_.empty() ||
+        rule->asked() == optim::WholeRule::Asked::all) {
       return std::move(options.parameter_groups);
     }
     const auto parameters = model_.parameters();
     return optim::make_parameter_groups(
         std::vector<autograd::Parameter*>(parameters.begin(), parameters.end()),
-        config_.optimizer.hyper, matrices_, config_.optimizer.matrix_hyper);
+        config_.optimizer.hyper, whole_parameters_, config_.optimizer.matrix_hyper);
   }
 
   StoreInputs store_inputs(EngineOptions& options) {
@@ -501,7 +509,7 @@ class Engine::Impl {
             .weights = first_values_,
             .clock = clock_,
             .states = optimizer_->states(),
-            .matrix_rule = optimizer_->matrix_rule(),
+            .whole_rule = optimizer_->whole_rule(),
             .wire_divisor = wire_divisor(config_.gradient, world_.size()),
             .make_sums = std::move(options.gradient_sums)};
   }
@@ -546,7 +554,7 @@ class Engine::Impl {
             .stores = stores_,
             .rules = rules_,
             .optimizer = *optimizer_,
-            .host_decides = is_clients_ || optimizer_->matrix_rule() != nullptr,
+            .host_decides = is_clients_ || optimizer_->whole_rule() != nullptr,
             .recorded =
                 recorded != nullptr && optimizer_->num_scalars() > 0 ? &recorded->step() : nullptr};
   }

@@ -196,8 +196,8 @@ std::unique_ptr<WeightUpdate> make_update(const EngineConfig& config, const Stor
                               .tile_numel = tile_numel(config),
                               .on_device = offload.device == OffloadDevice::cpu &&
                                            config.offload_step == OffloadStep::device,
-                              .matrix_rule = inputs.matrix_rule,
-                              .matrix_windows = inputs.program.program.matrix_windows(),
+                              .whole_rule = inputs.whole_rule,
+                              .whole_windows = inputs.program.program.whole_windows(),
                               .parts = config.zero.stage == 0 ? 1 : inputs.communicator.size()};
   if (stores.swapped != nullptr) {
     options.swap = {.states = stores.swapped.get(),
@@ -265,14 +265,14 @@ StepPolicy choose_policy(const EngineConfig& config, const ShardGroups& groups, 
       // A dynamic model gathers in backward; only this keeps the ranks' collectives in one order.
       .reduces_after_backward = (dynamic_model && zero.stage == 3) || config.cuda_graph,
       .losses_in_backward = config.batches_together() > 1,
-      .sees_matrices = trains && std::ranges::any_of(groups, has_matrices)};
+      .sees_whole = trains && std::ranges::any_of(groups, has_whole)};
   if (!trains) {
     policy.update = UpdateTime::never;
     return policy;
   }
   // Matrices are gathered within the step. With several parts in a stage (interleave), no first
   // forward pass has all groups.
-  if (!policy.sees_matrices && config.pipeline.interleave == 1 &&
+  if (!policy.sees_whole && config.pipeline.interleave == 1 &&
       updates_beside_passes(config, device, dynamic_model)) {
     policy.update = config.pipeline.ranks == 1 && may_update_during_backward(config, groups)
                         ? UpdateTime::during_backward

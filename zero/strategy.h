@@ -41,8 +41,8 @@ struct StoreInputs {
   Context& context;
   const nn::WeightSource& weights;
   PhaseClock& clock;
-  optim::States states{};                          // states of the optimizer
-  const optim::MatrixRule* matrix_rule = nullptr;  // Optimizer::matrix_rule()
+  optim::States states{};                        // states of the optimizer
+  const optim::WholeRule* whole_rule = nullptr;  // Optimizer::whole_rule()
   double wire_divisor = 1.0;
   MakeGroupSums make_sums;  // EngineOptions::gradient_sums
 };

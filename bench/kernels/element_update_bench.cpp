@@ -1,4 +1,4 @@
-#include <optional>
+#include <algorithm>
 
 #include "bench/array_case.h"
 #include "bench/kernels/all.h"
@@ -10,41 +10,45 @@ namespace {
 
 void add_rule(Registry& registry, kernels::UpdateRule rule, DType dtype) {
   const int states = kernels::num_states(rule);
-  const bool has_weights = !kernels::makes_direction(rule);
+  const bool directs = kernels::makes_direction(rule);
+  const bool has_weights = kernels::reads_weights(rule);
   const int64_t n = registry.flat();
+  // The gradient; a direction of the case's dtype; weights; states, which lie in [0, 1): sums of
+  // squares are among them.
   std::vector<ArraySpec> arrays{{.shape = {n}, .low = -1, .high = 1}};
-  for (int i = 0; i <= states; ++i) {
-    // Weights, or a direction of the case's dtype; then states, which lie in [0, 1): sums of
-    // squares are among them.
+  if (directs) arrays.push_back({.shape = {n}, .low = -1, .high = 1, .compared = true});
+  for (int i = has_weights ? -1 : 0; i < states; ++i) {
     arrays.push_back({.shape = {n},
-                      .low = i == 0 ? -1.0 : 0.0,
+                      .low = i < 0 ? -1.0 : 0.0,
                       .high = 1,
                       .compared = true,
-                      .fixed = i > 0 || has_weights ? std::optional(DType::f32) : std::nullopt});
+                      .fixed = DType::f32});
   }
-  const int64_t updated = 4 * (states + (has_weights ? 1 : 0)) * n;
-  const int64_t directed = has_weights ? 0 : size_of(dtype) * n;
+  const int64_t states_bytes = 4 * states * n;
+  const int64_t weights_bytes = 4 * n;
+  const int64_t result = directs ? size_of(dtype) * n : weights_bytes;
   add_case(
       registry,
       {.op = std::string(kernels::name_of(rule)),
        .pass = "forward",
        .shape = str("n=", n),
        .dtype = dtype,
-       .ceiling = has_weights ? Ceiling::stream(1, 0, states + 1) : Ceiling::stream(1, 1, states),
+       .ceiling = directs ? Ceiling::stream(has_weights ? 2 : 1, 1, states)
+                          : Ceiling::stream(1, 0, states + 1),
        .arrays = std::move(arrays),
        .launch =
-           [rule, states](const std::vector<View>& v, StreamRef stream) {
+           [rule, states, directs, has_weights](const std::vector<View>& v, StreamRef stream) {
              kernels::ElementUpdate args{.rule = rule,
                                          .gradient = v[0],
                                          .constants = {.weight_decay = 0.1, .momentum = 0.9}};
-             (kernels::makes_direction(rule) ? args.direction : args.weights) = v[1];
-             for (size_t i = 0; i < static_cast<size_t>(states); ++i) {
-               args.states[i] = v[2 + i];
-             }
+             auto next = v.begin() + 1;
+             if (directs) args.direction = *next++;
+             if (has_weights) args.weights = *next++;
+             std::copy_n(next, states, args.states.begin());
              kernels::element_update(args, stream);
            },
-       .cost = {.bytes_read = n * size_of(dtype) + updated,
-                .bytes_written = updated + directed,
+       .cost = {.bytes_read = n * size_of(dtype) + states_bytes + (has_weights ? weights_bytes : 0),
+                .bytes_written = states_bytes + result,
                 .flops = kernels::update_flops(rule, {.weight_decay = 0.1}) * n}});
 }
 

@@ -12,12 +12,14 @@ Instance make_instance(const Shape& shape, Context& context) {
   const Array matrix = Array::uniform(shape, DType::bf16, -1, 1, 1);
   const Array before = Array::copy_of(matrix);
   const StreamRef stream = context.compute();
-  const auto run = [=] { optim::Muon(optim::MuonOptions{}).transform(matrix, {}, stream); };
+  const auto run = [=] {
+    optim::Muon(optim::MuonOptions{}).transform({.direction = matrix.view()}, {}, stream);
+  };
   // Against f32: f64 would take minutes. The tolerance is that of tests/optim/muon_test.cpp.
   const auto verify = [=] {
     const Array expected = Array::converted(before, DType::f32);
     const StreamRef compute = Context::current().compute();
-    optim::Muon(optim::MuonOptions{}).transform(expected, {}, compute);
+    optim::Muon(optim::MuonOptions{}).transform({.direction = expected.view()}, {}, compute);
     compute->synchronize();
     return Deviation{.relative_l2 = relative_l2({{matrix, expected}}), .tolerance = 32 * 0x1p-9};
   };

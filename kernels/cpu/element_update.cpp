@@ -26,7 +26,7 @@ struct PlainScalars {
 // rounded: the model's weights, or the direction; may be null.
 template <UpdateRule kRule, class Rounded>
 void update(const ElementUpdate& args, Rounded* rounded) {
-  constexpr bool kHasWeights = !makes_direction(kRule);
+  constexpr bool kHasWeights = reads_weights(kRule);
   const StepScalars<double> scalars = step_scalars<double>(args);
   const PlainScalars k{scalars.values};
   const auto num = static_cast<size_t>(num_states(kRule));
@@ -39,7 +39,7 @@ void update(const ElementUpdate& args, Rounded* rounded) {
       F64 w = kHasWeights ? weights[i] : 0.0;
       UpdateRow<kRule>::step(w, F64(gradient[i] * scalars.factor), s, k);
       for (size_t j = 0; j < num; ++j) args.states[j].template data_as<double>()[i] = s[j].value;
-      if constexpr (kHasWeights) weights[i] = w.value;
+      if constexpr (!makes_direction(kRule)) weights[i] = w.value;
       if (rounded != nullptr) rounded[i] = Rounded(static_cast<AccumulatorOf<Rounded>>(w.value));
     }
   });

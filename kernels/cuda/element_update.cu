@@ -25,7 +25,10 @@ struct Operands {
   UpdateRule rule;
   int num_states;
   int num_scalars;
-  float* weights;  // may be null: 0
+  const float* weights;  // may be null: 0
+  bf16* narrow_weights;  // in place of `weights`; may be null
+  bool is_direction;     // weights do not change
+  float* updated;        // `weights`; null: none, or they do not change
   const Gradient* gradient;
   State* states[kMaxUpdateStates];
   Rounded* rounded;         // the model's weights, or the direction; may be null
@@ -73,6 +76,20 @@ __device__ __forceinline__ void random_words(const RandomKey& key, uint64_t elem
   }
 }
 
+// The random words of kCount elements from `element` on.
+template <int kCount>
+__device__ __forceinline__ void words_of_elements(const ElementPlaces& places, const RandomKey& key,
+                                                  int64_t element, uint32_t (&words)[kCount]) {
+  const int64_t place = places.place(element);
+  if (places.place(element + kCount - 1) == place + kCount - 1) {
+    return random_words(key, static_cast<uint64_t>(place), words);
+  }
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    words[i] = key.bits(static_cast<uint64_t>(places.place(element + i)));
+  }
+}
+
 template <int kCount, class Aligned, class Gradient, class Rounded, class State>
 __global__ void __launch_bounds__(kMapThreads)
     element_update_kernel(Operands<Gradient, Rounded, State> at, int64_t n, Scalars scalars,
@@ -92,6 +109,7 @@ __global__ void __launch_bounds__(kMapThreads)
        first += stride) {
     float w[kCount] = {}, g[kCount], s[kMaxUpdateStates][kCount] = {};
     if (at.weights != nullptr) load_floats(at.weights, first, n, aligned, w);
+    if (at.narrow_weights != nullptr) load_floats(at.narrow_weights, first, n, aligned, w);
     load_floats(at.gradient, first, n, aligned, g);
 #pragma unroll
     for (int j = 0; j < kMaxUpdateStates; ++j) {
@@ -108,16 +126,7 @@ __global__ void __launch_bounds__(kMapThreads)
     }
     if constexpr (!std::is_same_v<State, float>) {
       uint32_t words[kCount];
-      const int64_t element = at.first_element + first;
-      const int64_t place = at.places.place(element);
-      if (at.places.place(element + kCount - 1) == place + kCount - 1) {
-        random_words(key, static_cast<uint64_t>(place), words);
-      } else {
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) {
-          words[i] = key.bits(static_cast<uint64_t>(at.places.place(element + i)));
-        }
-      }
+      words_of_elements(at.places, key, at.first_element + first, words);
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
         s[0][i] = round_by_chance(s[0][i], words[i]);
@@ -128,7 +137,14 @@ __global__ void __launch_bounds__(kMapThreads)
     for (int j = 0; j < kMaxUpdateStates; ++j) {
       if (j < at.num_states) store_floats(at.states[j], first, n, aligned, s[j]);
     }
-    if (at.weights != nullptr) store_floats(at.weights, first, n, aligned, w);
+    if (at.narrow_weights != nullptr && !at.is_direction) {
+      uint32_t words[kCount];
+      words_of_elements(at.places, random_of_weights(key), at.first_element + first, words);
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) w[i] = round_by_chance(w[i], words[i]);
+      store_floats(at.narrow_weights, first, n, aligned, w);
+    }
+    if (at.updated != nullptr) store_floats(at.updated, first, n, aligned, w);
     if (at.rounded != nullptr) store_floats(at.rounded, first, n, aligned, w);
   }
 }
@@ -137,11 +153,15 @@ template <class Gradient, class Rounded, class State>
 void run(const ElementUpdate& args, const View& rounded, const Scalars& scalars, bool aligned,
          StreamRef stream) {
   constexpr int kCount = kPack<float>;
+  const bool is_wide = args.weights && args.weights.dtype() == DType::f32;
   Operands<Gradient, Rounded, State> operands{
       .rule = args.rule,
       .num_states = num_states(args.rule),
       .num_scalars = num_scalars(args.rule),
-      .weights = args.weights ? args.weights.data_as<float>() : nullptr,
+      .weights = is_wide ? args.weights.data_as<float>() : nullptr,
+      .narrow_weights = args.weights && !is_wide ? args.weights.data_as<bf16>() : nullptr,
+      .is_direction = makes_direction(args.rule),
+      .updated = is_wide && !makes_direction(args.rule) ? args.weights.data_as<float>() : nullptr,
       .gradient = args.gradient.data_as<Gradient>(),
       .states = {},
       .rounded = rounded ? rounded.data_as<Rounded>() : nullptr,

@@ -49,6 +49,7 @@ Drawn draw_numerics(Draw& draw) {
   const bool may_be_fp8 = c.dtype == DType::bf16 && c.determinism == Determinism::run;
   c.fp8 = may_be_fp8 && draw.one_of("fp8", {false, false, true});
   c.narrow_logits = draw.flip("narrow_logits");
+  c.narrow_weights = c.dtype == DType::bf16 && draw.flip("narrow_weights");
   if (draw.flip("wire_given")) c.wire = draw.named("wire", {DType::f32, DType::bf16, DType::f16});
   EngineConfig config = config_of(c);
   config.batch.sequence = 9;
@@ -61,8 +62,10 @@ Drawn draw_numerics(Draw& draw) {
     config.gradient.accumulation_dtype = draw.named("sums", {DType::f32, c.dtype});
   }
   c.unequal = draw.flip("unequal");
-  c.matrices = draw.one_of("matrices", {false, false, true});
-  if (c.matrices) take_matrices(config);
+  using optim::OptimizerKind;
+  config.optimizer.kind = c.rule = draw.named(
+      "rule", {OptimizerKind::adamw, OptimizerKind::muon, OptimizerKind::lamb,
+               c.moments == optim::Moments::f32 ? OptimizerKind::adafactor : OptimizerKind::adamw});
   return {c, config};
 }
 

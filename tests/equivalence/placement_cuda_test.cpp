@@ -106,6 +106,15 @@ INSTANTIATE_TEST_SUITE_P(
                    {{1, kHost}, {3, kNvme, kNvme}, {2, kHost, kNone, kHorizontal, kStreamed, 0.6}}},
         PlacedCase{{.dtype = DType::bf16, .rule = optim::OptimizerKind::adam8bit},
                    {{1, kHost}, {3, kNvme, kNvme}, {2, kHost, kNone, kHorizontal, kStreamed, 0.6}}},
+        PlacedCase{{.world = 2, .dtype = DType::bf16, .rule = optim::OptimizerKind::lamb},
+                   {{3, kNvme, kNvme}, {2, kHost, kNone, kHorizontal, kByHost, 0.6}}},
+        PlacedCase{{.dtype = DType::bf16, .narrow_weights = true},
+                   {{1, kNone},
+                    {3, kNvme, kNvme},
+                    {3, kHost, kHost},
+                    {2, kHost, kNone, kHorizontal, kStreamed, 0.6}}},
+        PlacedCase{{.world = 2, .rule = optim::OptimizerKind::adafactor},
+                   {{1, kNone}, {3, kNvme}, {2, kHost, kNone, kHorizontal, kByHost, 0.6}}},
         PlacedCase{{1, 1, DType::f16},
                    {{3, kNvme, kHost}, {3, kHost, kHost, kHorizontal, kStreamed}}},
         PlacedCase{{2},
@@ -114,21 +123,21 @@ INSTANTIATE_TEST_SUITE_P(
         PlacedCase{{1, 2, DType::bf16, ReduceSchedule::micro_step},
                    {{2, kHost, kNone, kVertical, kStreamed, 0.9},
                     {3, kHost, kNvme, kVertical, kByHost, 0.4}}},
-        PlacedCase{{.world = 2, .matrices = true},
+        PlacedCase{{.world = 2, .rule = optim::OptimizerKind::muon},
                    {{3, kHost, kHost, kHorizontal, kByHost, 0.4},
                     {2, kNvme, kNone, kHorizontal, kByHost, 1.0, kNone, kSwapped}}},
         PlacedCase{{.accumulation = 2,
                     .dtype = DType::bf16,
                     .schedule = ReduceSchedule::micro_step,
                     .moments = optim::Moments::bf16,
-                    .matrices = true},
+                    .rule = optim::OptimizerKind::muon},
                    {{2, kHost, kNone, kHorizontal, kStreamed, 0.4}}}),
     [](const auto& info) {
       const Case& c = info.param.run;
       return str("World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
                  info.param.places.front().ratio < 1.0 ? "Split" : "",
-                 c.rule == optim::OptimizerKind::adam8bit ? "MomentsInBlocks" : "",
-                 c.matrices ? "Muon" : "");
+                 c.narrow_weights ? "NarrowWeights" : "",
+                 c.rule == optim::OptimizerKind::adamw ? "" : name_of(c.rule));
     });
 
 #if defined(ZINC_CUDA_EMULATED)

@@ -13,6 +13,7 @@
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "tests/offload/swap_folder.h"
+#include "tests/zero/states_of.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
@@ -39,23 +40,19 @@ struct Case {
   double dropout = 0.1;
   std::optional<DType> wire{};  // dtype of gradients on the wire
   optim::OptimizerKind rule = optim::OptimizerKind::adamw;
-  bool matrices = false;  // Muon, which sees whole matrices, beside AdamW
-  bool unequal = false;   // sequences of a micro-batch may be longer than those of another
+  bool narrow_weights = false;  // bf16 without master weights
+  bool unequal = false;         // sequences of a micro-batch may be longer than those of another
 
   int64_t tokens_of(int64_t index) const { return unequal ? 9 - 3 * (index % 3) / 2 : 9; }
 };
-
-inline void take_matrices(EngineConfig& config) {
-  config.optimizer.kind = optim::OptimizerKind::muon;
-  config.optimizer.matrix_hyper = {.lr = 1e-2, .weight_decay = 0.1, .momentum = 0.9};
-}
 
 inline EngineConfig config_of(const Case& c) {
   EngineConfig config = training_config(c.accumulation, c.dtype, c.schedule);
   config.determinism = c.determinism;
   config.optimizer.moments = c.moments;
   config.optimizer.kind = c.rule;
-  if (c.matrices) take_matrices(config);
+  config.optimizer.narrow_weights = c.narrow_weights;
+  config.optimizer.matrix_hyper = {.lr = 1e-2, .weight_decay = 0.1, .momentum = 0.9};
   config.fp8 = c.fp8;
   config.narrow_logits = c.narrow_logits;
   config.gradient.communication_dtype = c.wire;
@@ -89,15 +86,6 @@ struct RunOptions {
   ContextOptions::Execution execution = ContextOptions::Execution::concurrent;
   uint64_t shuffle_seed = 0;
 };
-
-// The states of a parameter of one rank: AdamW's, or those of Muon's matrices.
-inline std::vector<Tensor> states_of(Engine& engine, const std::string& name) {
-  try {
-    return {engine.optimizer_state(name, "exp_avg"), engine.optimizer_state(name, "exp_avg_sq")};
-  } catch (const InvalidArgument& error) {
-    return {engine.optimizer_state(name, "momentum_buffer")};
-  }
-}
 
 inline Outcome run(const Case& c, const EngineConfig& config, int steps,
                    const RunOptions& options = {}) {
@@ -141,7 +129,7 @@ inline Outcome run(const Case& c, const EngineConfig& config, int steps,
     }
     for (const auto& [name, parameter] : model.named_parameters()) {
       take(engine.parameter(name));
-      for (const Tensor& state : states_of(engine, name)) take(state);
+      for (const auto& [kind, state] : states_of(engine, name)) take(state);
     }
   });
   return outcome;

@@ -65,22 +65,25 @@ INSTANTIATE_TEST_SUITE_P(
                          Family::roberta},
                     Case{.world = 2, .dtype = DType::bf16, .moments = optim::Moments::bf16},
                     Case{.world = 2, .dtype = DType::bf16, .rule = optim::OptimizerKind::adam8bit},
+                    Case{.world = 3, .dtype = DType::bf16, .rule = optim::OptimizerKind::lamb},
+                    Case{.world = 3, .dtype = DType::f16, .rule = optim::OptimizerKind::adafactor},
+                    Case{.world = 2, .dtype = DType::bf16, .narrow_weights = true},
                     Case{.world = 2, .accumulation = 2, .dtype = DType::bf16, .fp8 = true},
                     Case{.world = 2, .dtype = DType::bf16, .narrow_logits = true},
                     Case{.world = 3,
                          .accumulation = 2,
                          .dtype = DType::f16,
                          .schedule = ReduceSchedule::micro_step,
-                         .matrices = true}),
+                         .rule = optim::OptimizerKind::muon}),
     [](const auto& info) {
       const Case& c = info.param;
-      return str(
-          name_of(c.family), "World", c.world, "Accumulation", c.accumulation, name_of(c.dtype),
-          c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
-          c.determinism == Determinism::world ? "World" : "",
-          c.moments == optim::Moments::bf16 ? "NarrowMoments" : "",
-          c.rule == optim::OptimizerKind::adam8bit ? "MomentsInBlocks" : "", c.fp8 ? "Fp8" : "",
-          c.narrow_logits ? "NarrowLogits" : "", c.matrices ? "Muon" : "");
+      return str(name_of(c.family), "World", c.world, "Accumulation", c.accumulation,
+                 name_of(c.dtype),
+                 c.schedule == ReduceSchedule::boundary ? "Boundary" : "MicroStep",
+                 c.determinism == Determinism::world ? "World" : "",
+                 c.moments == optim::Moments::bf16 ? "NarrowMoments" : "",
+                 c.rule == optim::OptimizerKind::adamw ? "" : name_of(c.rule), c.fp8 ? "Fp8" : "",
+                 c.narrow_logits ? "NarrowLogits" : "", c.narrow_weights ? "NarrowWeights" : "");
     });
 
 // The engine follows the configuration: losses differ, and are near.
@@ -102,7 +105,9 @@ TEST(Placement, UpdateOfStatesThatTravelChangesNoBit) {
        {std::tuple{DType::f32, Moments::f32, OptimizerKind::adamw},
         {DType::bf16, Moments::f32, OptimizerKind::adamw},
         {DType::f32, Moments::bf16, OptimizerKind::adamw},
-        {DType::bf16, Moments::f32, OptimizerKind::adam8bit}}) {
+        {DType::bf16, Moments::f32, OptimizerKind::adam8bit},
+        {DType::bf16, Moments::bf16, OptimizerKind::lamb},
+        {DType::f32, Moments::f32, OptimizerKind::adafactor}}) {
     const Case c{.world = 2,
                  .dtype = dtype,
                  .schedule = ReduceSchedule::micro_step,
@@ -154,17 +159,19 @@ TEST(Placement, ProductsIn8Bits_AreTheEngines) {
 }
 
 // Moments in bf16 are rounded by what an element is, not by where it lies; a block of 8-bit moments
-// lies in one shard.
+// lies in one shard; sums of whole parameters have one tree.
 TEST(Placement, OverMoreRanks_RoundsMomentsAlike) {
   const auto of = [](int world, int64_t accumulation, int stage, optim::Moments moments,
-                     optim::OptimizerKind rule = optim::OptimizerKind::adamw) {
+                     optim::OptimizerKind rule = optim::OptimizerKind::adamw,
+                     bool narrow_weights = false) {
     const Case c{.world = world,
                  .accumulation = accumulation,
                  .dtype = DType::bf16,
                  .schedule = ReduceSchedule::micro_step,
                  .determinism = Determinism::world,
                  .moments = moments,
-                 .rule = rule};
+                 .rule = rule,
+                 .narrow_weights = narrow_weights};
     EngineConfig config = config_of(c);
     config.zero.stage = stage;
     config.gradient.reduce_schedule.reset();
@@ -180,6 +187,16 @@ TEST(Placement, OverMoreRanks_RoundsMomentsAlike) {
   EXPECT_EQ(of(2, 2, 1, optim::Moments::f32, kBlocks), in_blocks);
   EXPECT_EQ(of(4, 1, 3, optim::Moments::f32, kBlocks), in_blocks);
   EXPECT_NE(wide, in_blocks);
+  constexpr auto kAdamW = optim::OptimizerKind::adamw;
+  const std::vector<double> narrow = of(1, 4, 0, optim::Moments::bf16, kAdamW, true);
+  EXPECT_EQ(of(2, 2, 1, optim::Moments::bf16, kAdamW, true), narrow);
+  EXPECT_EQ(of(4, 1, 3, optim::Moments::bf16, kAdamW, true), narrow);
+  EXPECT_NE(narrow, alone);
+  for (const auto rule : {optim::OptimizerKind::lamb, optim::OptimizerKind::adafactor}) {
+    const std::vector<double> whole = of(1, 4, 0, optim::Moments::f32, rule);
+    EXPECT_EQ(of(2, 2, 1, optim::Moments::f32, rule), whole) << name_of(rule);
+    EXPECT_EQ(of(4, 1, 3, optim::Moments::f32, rule), whole) << name_of(rule);
+  }
 }
 
 TEST(Placement, ShuffledExecutionChangesNoBit) {

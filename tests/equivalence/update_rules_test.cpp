@@ -10,6 +10,7 @@
 #include "optim/factory.h"
 #include "tests/equivalence/training_run.h"
 #include "tests/offload/swap_folder.h"
+#include "tests/zero/states_of.h"
 #include "zero/engine.h"
 
 namespace zinc::zero {
@@ -45,13 +46,29 @@ std::vector<Rule> rules() {
       {"MuonInBf16", {.kind = OptimizerKind::muon, .hyper = hyper, .moments = Moments::bf16}},
       {"AdagradInBf16", {.kind = OptimizerKind::adagrad, .hyper = hyper, .moments = Moments::bf16}},
       {"Adam8bit", {.kind = OptimizerKind::adam8bit, .hyper = hyper}},
+      {"Lamb", {.kind = OptimizerKind::lamb, .hyper = hyper}},
+      {"LambInBf16", {.kind = OptimizerKind::lamb, .hyper = hyper, .moments = Moments::bf16}},
+      {"Adafactor", {.kind = OptimizerKind::adafactor, .hyper = hyper}},
+      {"AdamWOfBf16Weights",
+       {.kind = OptimizerKind::adamw, .hyper = hyper, .narrow_weights = true}},
+      {"AmsGradOfBf16Weights",
+       {.kind = OptimizerKind::adamw, .hyper = hyper, .amsgrad = true, .narrow_weights = true}},
+      {"SgdOfBf16Weights",
+       {.kind = OptimizerKind::sgd, .hyper = {.lr = 1e-2}, .narrow_weights = true}},
+      {"MuonOfBf16WeightsInBf16",
+       {.kind = OptimizerKind::muon,
+        .hyper = hyper,
+        .moments = Moments::bf16,
+        .narrow_weights = true}},
+      {"LambOfBf16Weights", {.kind = OptimizerKind::lamb, .hyper = hyper, .narrow_weights = true}},
+      {"AdafactorOfBf16Weights",
+       {.kind = OptimizerKind::adafactor, .hyper = hyper, .narrow_weights = true}},
   };
 }
 
 // Losses, then weights and all states, on rank 0.
 std::vector<double> train(const EngineConfig& config) {
   std::vector<double> all;
-  const auto rule = optim::make_optimizer(config.optimizer);
   comm::run_local_ranks(kWorld, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     std::vector<double> mine;
     const std::unique_ptr<nn::Model> model = test::make_tiny_model(test::Family::gpt2);
@@ -66,13 +83,7 @@ std::vector<double> train(const EngineConfig& config) {
     };
     for (const auto& [name, parameter] : model->named_parameters()) {
       take(engine.parameter(name));
-      const bool is_matrix = rule->matrix_rule() != nullptr && parameter->shape().rank() == 2 &&
-                             name.find(".h.") != std::string::npos;
-      for (const std::string_view state : rule->state_names()) {
-        if ((state == "momentum_buffer" && rule->matrix_rule() != nullptr) == is_matrix) {
-          take(engine.optimizer_state(name, state));
-        }
-      }
+      for (const auto& [kind, state] : test::states_of(engine, name)) take(state);
     }
     if (world.is_main()) all = std::move(mine);
   });
@@ -84,6 +95,7 @@ class UpdateRules : public testing::TestWithParam<Rule> {};
 TEST_P(UpdateRules, GiveTheSameBitsOnAllStagesAndTiers) {
   const offload::SwapFolder folder;
   for (const DType dtype : {DType::f32, DType::bf16}) {
+    if (GetParam().config.narrow_weights && dtype != DType::bf16) continue;
     EngineConfig config = test::training_config(2, dtype, ReduceSchedule::micro_step);
     config.optimizer = GetParam().config;
     config.zero.stage = 0;

@@ -251,6 +251,45 @@ TEST(BlockUpdate, EveryDType_EqualsDecodeUpdateEncodeBitForBit) {
   }
 }
 
+// Blocks of any scale beside each other, with all their values next to where a code ends. With
+// betas of 0 the gradient is the first state, and its square the second.
+TEST(BlockUpdate, ValuesAboutMidpoints_HaveTheCodesOfTheirQuotients) {
+  constexpr int64_t kBlocks = 2048;
+  const HostArray random = HostArray::random(Shape{2, kBlocks * kBlock}, DType::f32, 21, 0.0, 1.0);
+  const auto chance = [&](int64_t row, int64_t i) { return random.at(row * kBlocks * kBlock + i); };
+  std::vector<double> values;
+  for (int64_t block = 0; block < kBlocks; ++block) {
+    const bool is_second = block % 2 == 1;
+    const auto& map = byte_values(kFormats[is_second ? 1 : 0]);
+    const auto last = is_second ? 254.0 : 127.0;
+    // One in four is out of reach of the reciprocals, one in sixteen has no codes at all.
+    int exponent = -static_cast<int>(block / 2 % 38);
+    if (block % 8 == 2) exponent = 5;
+    if (block % 8 == 5) exponent = -60;
+    const auto mantissa = static_cast<float>(1.0 + chance(0, block * kBlock)) / 2.0f;
+    const float scale = block % 16 == 14 ? 0.0f : std::ldexp(mantissa, exponent);
+    const float squared = scale * scale;
+    for (int64_t i = 0; i < kBlock; ++i) {
+      const auto at = static_cast<size_t>(chance(0, block * kBlock + i) * last);
+      const float middle = (map[at] + map[at + 1]) / 2.0f;
+      float value = is_second ? std::sqrt(middle * squared) : middle * scale;
+      const double steps = chance(1, block * kBlock + i) * 7.0 - 3.5;
+      for (int step = 0; step < static_cast<int>(std::fabs(steps)); ++step) {
+        value = std::nextafter(value, steps > 0.0 ? kInfinity : 0.0f);
+      }
+      values.push_back(i == 7 ? double{scale} : i % 3 == 0 ? -double{value} : double{value});
+    }
+  }
+  const int64_t n = kBlocks * kBlock;
+  const HostArray gradient = HostArray::of(values, Shape{n}, DType::f32);
+  State state = make_state(n, DType::f32);
+  const State before = state;
+  ElementUpdate args = args_of(state, gradient);
+  args.constants.beta1 = args.constants.beta2 = 0.0;
+  element_update(args, test::test_stream());
+  EXPECT_TRUE(same_bits(state, composed(before, gradient, args)));
+}
+
 // A small element of a block beside a large one moves by about the learning rate, and not by its
 // moment over eps.
 TEST(BlockUpdate, SmallGradientsBesideLargeOnes_DoNotMakeLargeSteps) {

@@ -27,7 +27,7 @@ constexpr UpdateRule kRules[] = {
 };
 
 struct State {
-  HostArray weights, model;     // with a rule of directions: not given to it, and the direction
+  HostArray weights, model;     // `model`: with a rule of directions the direction
   std::vector<HostArray> kept;  // the rule's states
 };
 
@@ -44,12 +44,8 @@ State make_state(UpdateRule rule, int64_t n, DType dtype, DType model, DType sta
 
 ElementUpdate args_of(UpdateRule rule, State& s, const HostArray& gradient) {
   ElementUpdate args{.rule = rule, .gradient = gradient};
-  if (makes_direction(rule)) {
-    args.direction = s.model;
-  } else {
-    args.weights = s.weights;
-    args.model_weights = s.model;
-  }
+  (makes_direction(rule) ? args.direction : args.model_weights) = s.model;
+  if (reads_weights(rule)) args.weights = s.weights;
   for (size_t i = 0; i < s.kept.size(); ++i) args.states[i] = s.kept[i];
   return args;
 }
@@ -74,8 +70,9 @@ Element<A> step(Element<A> e, A gradient, A factor, const ElementUpdate& args) {
   const double correction1 = 1.0 - std::pow(c.beta1, double(args.step));
   const double correction2 = 1.0 - std::pow(c.beta2, double(args.step));
   const bool is_adam = args.rule == UpdateRule::adamw || args.rule == UpdateRule::amsgrad;
-  const bool is_l2 =
-      is_adam ? !c.decoupled : args.rule != UpdateRule::lion && args.rule != UpdateRule::sgdw;
+  const bool is_l2 = is_adam ? !c.decoupled
+                             : args.rule != UpdateRule::lamb && args.rule != UpdateRule::lion &&
+                                   args.rule != UpdateRule::sgdw;
   A g = gradient * factor;
   if (c.weight_decay != 0.0 && is_l2) g = std::fma(A(c.weight_decay), e.w, g);
   const auto decay = [&] {
@@ -97,6 +94,16 @@ Element<A> step(Element<A> e, A gradient, A factor, const ElementUpdate& args) {
       const A d = std::fma(std::sqrt(square), A(1.0 / std::sqrt(correction2)), A(c.eps));
       decay();
       e.w = std::fma(A(-c.lr / correction1), e.s[0] / d, e.w);
+      break;
+    }
+    case UpdateRule::gradient:
+      e.w = gradient * factor;
+      break;
+    case UpdateRule::lamb: {
+      e.s[0] = std::fma(A(c.beta1), e.s[0], A(1.0 - c.beta1) * g);
+      e.s[1] = std::fma(A(c.beta2), e.s[1], (A(1.0 - c.beta2) * g) * g);
+      const A d = e.s[0] / (std::sqrt(e.s[1]) + A(c.eps));
+      e.w = c.weight_decay != 0.0 ? std::fma(A(c.weight_decay), e.w, d) : d;
       break;
     }
     case UpdateRule::lion: {
@@ -391,6 +398,43 @@ TEST(ElementUpdate, ManySteps_MatchTheFormulaInF64) {
   }
 }
 
+// Note [Weights in 16 bits].
+TEST(ElementUpdate, WeightsInBf16_AreRoundedByChance) {
+  const RandomKey random{.key = 77, .counter_high = 5};
+  const RandomKey of_weights = random_of_weights(random);
+  for (const UpdateRule rule : kRules) {
+    if (!reads_weights(rule)) continue;
+    for (const DType states : {DType::f32, DType::bf16}) {
+      if (states == DType::bf16 && num_states(rule) > 2) continue;
+      for (const int64_t n : test::kOddSizes) {
+        for (const int64_t first_element : {0, 1022}) {
+          State before = make_state(rule, n, DType::f32, DType::bf16, states);
+          before.weights = before.weights.as(DType::bf16);
+          const HostArray gradient = HostArray::random(Shape{n}, DType::bf16, 14);
+          State after = before;
+          ElementUpdate args = args_of(rule, after, gradient);
+          if (first_element != 0) args.model_weights = {};
+          args.constants.momentum = 0.9;
+          args.step = 7;
+          args.random = random;
+          args.first_element = first_element;
+          element_update(args, test::test_stream());
+          for (int64_t i = 0; i < n; ++i) {
+            const Element<float> e = step_at<float>(i, before, gradient, 1.0f, args);
+            const uint32_t word = of_weights.bits(static_cast<uint64_t>(first_element + i));
+            const double wanted =
+                makes_direction(rule) ? before.weights.at(i) : double(round_by_chance(e.w, word));
+            ASSERT_EQ(after.weights.at(i), wanted) << name_of(rule) << ' ' << i;
+            if (args.model_weights) {
+              ASSERT_EQ(after.model.at(i), wanted) << name_of(rule) << ' ' << i;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(ElementUpdate, Skip_LeavesEveryBit) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const HostArray gradient = HostArray::full(Shape{100}, DType::bf16, nan);
@@ -403,6 +447,7 @@ TEST(ElementUpdate, Skip_LeavesEveryBit) {
       args.skip = skip;
       element_update(args, test::test_stream());
       EXPECT_EQ(same_bits(after, before), flag != 0.0) << name_of(rule);
+      if (rule == UpdateRule::gradient) continue;  // its direction was no number before
       const HostArray& result = makes_direction(rule) ? after.kept[0] : after.weights;
       EXPECT_EQ(std::isnan(result.at(0)), flag == 0.0) << name_of(rule);
     }
@@ -502,7 +547,12 @@ TEST(ElementUpdate, BadArgumentsCostAndMetaDevice) {
   EXPECT_THAT(message(args_of(UpdateRule::amsgrad, narrow, gradient)),
               HasSubstr("3 states cannot be bf16"));
   EXPECT_THAT(message({.rule = UpdateRule::sgd, .weights = gradient, .gradient = gradient}),
-              HasSubstr("weights must be f64 or f32, not bf16"));
+              HasSubstr("gradient and weights must not overlap"));
+  args = good();
+  args.weights = gradient;
+  HostArray halves(Shape{8}, DType::f16);
+  args.gradient = args.model_weights = halves;
+  EXPECT_THAT(message(args), HasSubstr("model_weights beside weights of bf16 must be bf16 too"));
   EXPECT_EQ(cost(good()).bytes(), 8 * (12 + 2 + 12 + 2));
   args = good();
   args.direction = s.weights;

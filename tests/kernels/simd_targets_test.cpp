@@ -99,12 +99,8 @@ Results exact_ops(DType dtype) {
                        .states = {m, v, h},
                        .constants = {.weight_decay = 0.1, .momentum = 0.9, .nesterov = true},
                        .step = 3};
-    if (makes_direction(rule)) {
-      args.direction = model;
-    } else {
-      args.weights = weights;
-      args.model_weights = model;
-    }
+    (makes_direction(rule) ? args.direction : args.model_weights) = model;
+    if (reads_weights(rule)) args.weights = weights;
     element_update(args, stream);
     out.push_back(model);
   };

@@ -19,7 +19,7 @@ using Values = std::vector<double>;
 Values step_of(const MuonOptions& options, const Values& direction, const Shape& shape,
                DType dtype) {
   const Tensor matrix = Tensor::from(direction, shape, dtype);
-  Muon(options).transform(matrix.view(), {}, Context::current().compute());
+  Muon(options).transform({.direction = matrix.view()}, {}, Context::current().compute());
   return matrix.to_vector<double>();
 }
 

@@ -100,7 +100,7 @@ double relative_l2(const Values& actual, const Values& expected) {
 // The step of `direction`, which is rounded to the dtype first.
 Values step_of(const Muon& muon, const Values& direction, const Shape& shape, DType dtype) {
   const Tensor matrix = Tensor::from(direction, shape, dtype);
-  muon.transform(matrix.view(), {}, Context::current().compute());
+  muon.transform({.direction = matrix.view()}, {}, Context::current().compute());
   return matrix.to_vector<double>();
 }
 
@@ -197,7 +197,7 @@ TEST(Muon, Transform_TakesAsMuchMemoryOnAMetaDevice) {
   const auto peaks = [](Device device, const Shape& shape) {
     const Rank rank({.device = device});
     const Tensor matrix = Tensor::empty(shape, DType::f32);
-    Muon(MuonOptions{}).transform(matrix.view(), {}, Context::current().compute());
+    Muon(MuonOptions{}).transform({.direction = matrix.view()}, {}, Context::current().compute());
     return Context::current().allocator().report().at(Tier::device, Label::workspace).peak;
   };
   for (const Shape& shape : {Shape{64, 256}, Shape{256, 64}}) {
@@ -240,7 +240,7 @@ void update(const Muon& muon, const Matrix& of, const Shape& shape, const HyperP
     args.factor = factor.view();
     muon.direct(args, hyper, stream);
   });
-  muon.transform(of.direction.view().reshape(shape), hyper, stream);
+  muon.transform({.direction = of.direction.view().reshape(shape)}, hyper, stream);
   for_ranges([&](Update& args, const auto& part) {
     args.gradient = part(of.direction);
     args.model_weights = part(of.model);
@@ -402,7 +402,7 @@ TEST(Muon, WithAdamW_NamesStatesOfBoth) {
   EXPECT_EQ(optimizer.state_name(1), "exp_avg_sq");
   EXPECT_EQ(optimizer.state_dtype(), DType::bf16);
   EXPECT_EQ(optimizer.num_scalars(), 0);
-  const MatrixRule* const rule = optimizer.matrix_rule();
+  const WholeRule* const rule = optimizer.whole_rule();
   ASSERT_NE(rule, nullptr);
   ASSERT_EQ(rule->num_states(), 1);
   EXPECT_EQ(rule->state_name(0), "momentum_buffer");
@@ -431,10 +431,11 @@ TEST(Muon, BadArguments) {
               }),
               HasSubstr("momentum must lie in [0, 1), got 1"));
   const Tensor flat = Tensor::zeros({6});
-  EXPECT_THAT(message([&] {
-                Muon(MuonOptions{}).transform(flat.view(), {}, Context::current().compute());
-              }),
-              HasSubstr("a matrix is [rows, columns], not [6]"));
+  EXPECT_THAT(
+      message([&] {
+        Muon(MuonOptions{}).transform({.direction = flat.view()}, {}, Context::current().compute());
+      }),
+      HasSubstr("a matrix is [rows, columns], not [6]"));
 }
 
 }  // namespace muon_test

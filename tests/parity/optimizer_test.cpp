@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -142,7 +143,64 @@ INSTANTIATE_TEST_SUITE_P(Cases, TorchOptimizer,
                                          "sgd_dampening", "sgd_nesterov"),
                          [](const auto& info) { return info.param; });
 
-// --- Muon, a matrix at a time
+// --- Rules that see whole parameters
+
+// The sum of the squares of all values.
+double squares(const Tensor& values) {
+  double sum = 0.0;
+  for (const double value : values.to_vector<double>()) sum += value * value;
+  return sum;
+}
+
+// The largest |actual - expected| / |expected - start| in the Frobenius norm behind the updates 1,
+// 100 and 200. Update t, from 0, has gradient t % 7 times 1 + t % 5.
+double deviation(const optim::WholeRule& rule, const optim::HyperParameters& hyper, DType dtype,
+                 const Shape& shape, const std::vector<double>& start,
+                 const std::vector<double>& gradients, const std::vector<double>& expected) {
+  const StreamRef stream = Context::current().compute();
+  const int64_t n = shape.numel();
+  const Tensor weights = Tensor::from<double>(start, {n}, dtype);
+  const Tensor direction = Tensor::empty({n}, rule.direction_dtype(dtype));
+  std::vector<Tensor> states, vectors;
+  optim::WholeParameter whole{.direction = direction.view().reshape(shape), .sums = {.numel = n}};
+  for (int i = 0; i < rule.num_states(); ++i) states.push_back(Tensor::full({n}, 0.0, dtype));
+  for (int i = 0; i < rule.num_vectors(); ++i) {
+    const std::optional<Shape> of = rule.vector_shape(shape, i);
+    if (!of) continue;
+    vectors.push_back(Tensor::full(*of, 0.0, dtype));
+    whole.vectors[static_cast<size_t>(i)] = vectors.back().view();
+  }
+  const double* stored_weights = expected.data();
+  double worst = 0.0;
+  for (int64_t t = 0; t < 200; ++t) {
+    const auto first = gradients.begin() + t % 7 * n;
+    std::vector<double> gradient(first, first + n);
+    for (double& value : gradient) value *= static_cast<double>(1 + t % 5);
+    const Tensor given = Tensor::from<double>(gradient, {n}, dtype);
+    optim::Update update{.weights = weights.view(), .gradient = given.view(), .step = t + 1};
+    for (size_t i = 0; i < states.size(); ++i) update.states[i] = states[i].view();
+    update.direction = direction.view();
+    rule.direct(update, hyper, stream);
+    whole.sums.weights = squares(weights);
+    whole.sums.directions = squares(direction);
+    whole.step = t + 1;
+    if (rule.transforms()) rule.transform(whole, hyper, stream);
+    update.gradient = direction.view();
+    update.sums = whole.sums;
+    rule.apply(update, hyper, stream);
+    if (t != 0 && t != 99 && t != 199) continue;
+    const std::vector<double> actual = weights.to_vector<double>();
+    double apart = 0.0;
+    double moved = 0.0;
+    for (size_t i = 0; i < actual.size(); ++i) {
+      apart += std::pow(actual[i] - stored_weights[i], 2);
+      moved += std::pow(start[i] - stored_weights[i], 2);
+    }
+    worst = std::max(worst, std::sqrt(apart / moved));
+    stored_weights += n;
+  }
+  return worst;
+}
 
 // The same as MUONS of the script.
 const std::map<std::string, optim::MuonOptions>& muon_cases() {
@@ -156,9 +214,8 @@ const std::map<std::string, optim::MuonOptions>& muon_cases() {
 
 class TorchMuon : public testing::TestWithParam<std::string> {
  protected:
-  // The largest |actual - expected| / |expected - start| in the Frobenius norm over all shapes and
-  // stored updates. `kind`: "weights", or "bf16", of the script.
-  double deviation(DType dtype, DType products, const std::string& kind) {
+  // `kind`: "weights", or "bf16", of the script.
+  double deviation_of(DType dtype, DType products, const std::string& kind) {
     const auto file = files::SafetensorsFile::open("tests/reference/optim/optimizers.safetensors");
     optim::MuonOptions options = muon_cases().at(GetParam());
     options.products = products;
@@ -168,47 +225,10 @@ class TorchMuon : public testing::TestWithParam<std::string> {
     double worst = 0.0;
     for (const Shape& shape : {Shape{6, 10}, Shape{10, 6}}) {
       const std::string name = str(".", shape[0], "x", shape[1], ".");
-      worst = std::max(worst, deviation(muon, dtype, shape, stored(file, "muon" + name + "start"),
+      worst = std::max(worst, deviation(muon, {.lr = 0.02, .weight_decay = 0.1, .momentum = 0.95},
+                                        dtype, shape, stored(file, "muon" + name + "start"),
                                         stored(file, "muon" + name + "gradients"),
                                         stored(file, GetParam() + name + kind)));
-    }
-    return worst;
-  }
-
- private:
-  static double deviation(const optim::Muon& muon, DType dtype, const Shape& shape,
-                          const std::vector<double>& start, const std::vector<double>& gradients,
-                          const std::vector<double>& expected) {
-    constexpr optim::HyperParameters kHyper{.lr = 0.02, .weight_decay = 0.1, .momentum = 0.95};
-    const StreamRef stream = Context::current().compute();
-    const int64_t n = shape.numel();
-    const Tensor weights = Tensor::from<double>(start, {n}, dtype);
-    const Tensor momentum = Tensor::full({n}, 0.0, dtype);
-    const Tensor direction = Tensor::empty({n}, muon.direction_dtype(dtype));
-    const double* stored_weights = expected.data();
-    double worst = 0.0;
-    for (int64_t t = 0; t < 200; ++t) {
-      const auto first = gradients.begin() + t % 7 * n;
-      std::vector<double> gradient(first, first + n);
-      for (double& value : gradient) value *= static_cast<double>(1 + t % 5);
-      const Tensor given = Tensor::from<double>(gradient, {n}, dtype);
-      optim::Update update{.weights = weights.view(), .gradient = given.view(), .step = t + 1};
-      update.states[0] = momentum.view();
-      update.direction = direction.view();
-      muon.direct(update, kHyper, stream);
-      muon.transform(direction.view().reshape(shape), kHyper, stream);
-      update.gradient = direction.view();
-      muon.apply(update, kHyper, stream);
-      if (t != 0 && t != 99 && t != 199) continue;
-      const std::vector<double> actual = weights.to_vector<double>();
-      double apart = 0.0;
-      double moved = 0.0;
-      for (size_t i = 0; i < actual.size(); ++i) {
-        apart += std::pow(actual[i] - stored_weights[i], 2);
-        moved += std::pow(start[i] - stored_weights[i], 2);
-      }
-      worst = std::max(worst, std::sqrt(apart / moved));
-      stored_weights += n;
     }
     return worst;
   }
@@ -217,17 +237,78 @@ class TorchMuon : public testing::TestWithParam<std::string> {
 // The first update moves weights by a hundredth of their size, and rounds them twice, as torch
 // does: 4 x 100 roundings of half a unit, less as many cancel. Later ones move them farther.
 TEST_P(TorchMuon, F64Matches) {
-  EXPECT_LE(deviation(DType::f64, DType::bf16, "weights"), 300 * 0x1p-53);
+  EXPECT_LE(deviation_of(DType::f64, DType::bf16, "weights"), 300 * 0x1p-53);
 }
 TEST_P(TorchMuon, F32Matches) {
-  EXPECT_LE(deviation(DType::f32, DType::f32, "weights"), 300 * 0x1p-24);
+  EXPECT_LE(deviation_of(DType::f32, DType::f32, "weights"), 300 * 0x1p-24);
 }
 // Against torch's own bf16, which rounds the norm too. Its own distance from f64 is 0.02 behind the
 // first update and 0.002 later; ours adds as much.
-TEST_P(TorchMuon, Bf16Matches) { EXPECT_LE(deviation(DType::f32, DType::bf16, "bf16"), 0.04); }
+TEST_P(TorchMuon, Bf16Matches) { EXPECT_LE(deviation_of(DType::f32, DType::bf16, "bf16"), 0.04); }
 
 INSTANTIATE_TEST_SUITE_P(Cases, TorchMuon, testing::Values("muon", "muon_match_rms", "muon_plain"),
                          [](const auto& info) { return info.param; });
+
+// LAMB and Adafactor, against tests/reference/optim/make_whole.py. The same as CASES there.
+const std::map<std::string, OptimizerConfig>& whole_cases() {
+  static const std::map<std::string, OptimizerConfig> all = {
+      {"lamb", {.kind = OptimizerKind::lamb, .hyper = {.lr = 0.01, .weight_decay = 0.1}}},
+      {"lamb_bounded",
+       {.kind = OptimizerKind::lamb,
+        .hyper = {.lr = 0.01, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3},
+        .lamb = {.least_ratio = 0.3, .most_ratio = 0.9},
+        .bias_correction = false}},
+      {"adafactor",
+       {.kind = OptimizerKind::adafactor,
+        .hyper = {.lr = 1.0},
+        .adafactor = {.relative_step = true}}},
+      {"adafactor_warmup",
+       {.kind = OptimizerKind::adafactor,
+        .hyper = {.lr = 1.0, .weight_decay = 0.1},
+        .adafactor = {.relative_step = true, .warmup_init = true}}},
+      {"adafactor_rate",
+       {.kind = OptimizerKind::adafactor,
+        .hyper = {.lr = 0.02, .weight_decay = 0.1},
+        .adafactor = {.clip_threshold = 0.5, .decay_rate = -0.6, .scale_parameter = false}}},
+  };
+  return all;
+}
+
+class WholeReference : public testing::TestWithParam<std::string> {
+ protected:
+  double deviation_of(DType dtype) {
+    const auto file = files::SafetensorsFile::open("tests/reference/optim/whole.safetensors");
+    const OptimizerConfig& config = whole_cases().at(GetParam());
+    const auto optimizer = optim::make_optimizer(config);
+    Context context({.num_threads = 1});
+    const ContextScope scope(context);
+    double worst = 0.0;
+    for (const Shape& shape : {Shape{6, 10}, Shape{10, 6}, Shape{7}, Shape{2, 3, 4}}) {
+      std::string name = str(shape[0]);
+      for (int dim = 1; dim < shape.rank(); ++dim) name += str("x", shape[dim]);
+      worst = std::max(worst,
+                       deviation(*optimizer->whole_rule(), config.hyper, dtype, shape,
+                                 stored(file, name + ".start"), stored(file, name + ".gradients"),
+                                 stored(file, GetParam() + "." + name)));
+    }
+    return worst;
+  }
+};
+
+// As TorchMuon: an update moves weights by a hundredth of their size; Adafactor's warm-up begins
+// with a millionth, whose rounding is that of the weights.
+TEST_P(WholeReference, F64Matches) {
+  EXPECT_LE(deviation_of(DType::f64), (GetParam() == "adafactor_warmup" ? 1e6 : 300) * 0x1p-53);
+}
+TEST_P(WholeReference, F32Matches) {
+  EXPECT_LE(deviation_of(DType::f32), (GetParam() == "adafactor_warmup" ? 1e6 : 300) * 0x1p-24);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, WholeReference,
+                         testing::Values("lamb", "lamb_bounded", "adafactor", "adafactor_warmup",
+                                         "adafactor_rate"),
+                         [](const auto& info) { return info.param; });
+
 // --- AdamW with moments in blocks of 8 bits, against tests/reference/optim/make_adam8bit.py
 
 class Adam8bit : public testing::Test {

@@ -260,14 +260,24 @@ void draw_rule(std::string_view rule, bool whole, zero::EngineConfig& engine) {
   using optim::OptimizerKind;
   optim::OptimizerConfig& optimizer = engine.optimizer;
   if (rule == "Muon" && whole) optimizer.kind = OptimizerKind::muon;
+  if (rule == "LAMB" && whole) optimizer.kind = OptimizerKind::lamb;
   if (rule == "Lion") optimizer.kind = OptimizerKind::lion;
   if (rule == "Adagrad") optimizer.kind = OptimizerKind::adagrad;
   if (optimizer.moments == optim::Moments::bf16) return;
   if (rule == "SGD") optimizer.kind = OptimizerKind::sgd;
+  if (rule == "Adafactor" && whole) optimizer.kind = OptimizerKind::adafactor;
   if (rule == "Adam8bit" && engine.determinism != zero::Determinism::mesh) {
     optimizer.kind = OptimizerKind::adam8bit;
   }
   optimizer.amsgrad = rule == "AMSGrad";
+}
+
+// bf16 weights without master weights, where they may be.
+void draw_weights(Draw& draw, zero::EngineConfig& engine) {
+  if (engine.precision.dtype != DType::bf16) return;
+  const bool narrow = draw.one_of("narrow_weights", {false, false, true});
+  engine.optimizer.narrow_weights =
+      narrow && engine.optimizer.kind != optim::OptimizerKind::adam8bit;
 }
 
 DrawnRun draw_run(uint64_t seed) {
@@ -326,9 +336,11 @@ DrawnRun draw_run(uint64_t seed) {
   run.config.checkpoint.asynchronous = draw.flip("asynchronous");
   run.evaluation_samples = draw.one_of<int64_t>("evaluation_samples", {1, 7, 20});
   run.rows = draw.named("rows", {Rows::full, Rows::full, Rows::unequal, Rows::shorter});
-  const auto rule = draw.one_of<std::string_view>(
-      "rule", {"AdamW", "AdamW", "Adam8bit", "SGD", "Lion", "Adagrad", "AMSGrad", "Muon", "Muon"});
+  const auto rule =
+      draw.one_of<std::string_view>("rule", {"AdamW", "AdamW", "Adam8bit", "SGD", "Lion", "Adagrad",
+                                             "AMSGrad", "Muon", "LAMB", "Adafactor"});
   draw_rule(rule, run.config.mesh.tensor == 1, engine);
+  draw_weights(draw, engine);
   run.words = fmt::format("seed {}:{}", seed, draw.words());
   return run;
 }
@@ -401,8 +413,9 @@ void expect_plan_is_the_peak(const DrawnRun& run) {
   const Plan plan = make_plan(run.model, run.config, options);
   const std::vector<MemoryReport> ranks = memory_of(run);
   // The plan is that of the fullest rank: ranks own matrices of other shapes.
-  const bool has_owners =
-      run.config.engine.optimizer.kind == optim::OptimizerKind::muon && run.world > 1;
+  const bool has_owners = (run.config.engine.optimizer.kind == optim::OptimizerKind::muon ||
+                           run.config.engine.optimizer.kind == optim::OptimizerKind::adafactor) &&
+                          run.world > 1;
   int64_t most_on_device = 0;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     // Where a vocabulary does not divide, later slices are smaller.

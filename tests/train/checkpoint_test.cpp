@@ -29,6 +29,7 @@
 #include "nn/quantize.h"
 #include "tests/files/scratch_folder.h"
 #include "tests/offload/swap_folder.h"
+#include "tests/zero/states_of.h"
 #include "tests/zero/tiny_model.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/compare.h"
@@ -63,6 +64,7 @@ struct Way {
   int64_t bucket = 0;  // elements of every bucket; 0: as they are by default
   optim::Moments moments = optim::Moments::f32;
   optim::OptimizerKind rule = optim::OptimizerKind::adamw;
+  bool narrow_weights = false;
 };
 
 std::ostream& operator<<(std::ostream& os, const Way& way) { return os << way.name; }
@@ -87,6 +89,7 @@ zero::EngineConfig config_of(const Way& way, const std::string& swap) {
   config.schedule.kind = optim::ScheduleKind::warmup_lr;
   config.optimizer.moments = way.moments;
   config.optimizer.kind = way.rule;
+  config.optimizer.narrow_weights = way.narrow_weights;
   if (way.sequence > 1) config.batch.sequence = 9;  // the length in make_batch()
   if (way.bucket > 0) {
     config.zero.reduce_bucket_size = config.zero.allgather_bucket_size =
@@ -133,19 +136,17 @@ void step(zero::Engine& engine, int64_t number, std::vector<double>* losses) {
 }
 
 void take_values(zero::Engine& engine, Outcome& outcome) {
-  const zero::TrainingState state = engine.state();
   std::map<std::string, std::vector<float>> values;
   for (const auto& [name, parameter] : engine.model().named_parameters()) {
     values[name] = engine.parameter(name).to_vector<float>();
     if (!parameter->requires_grad()) continue;
-    for (const std::string& kind : state.kinds) {
-      if (kind == zero::kWeightsKind) continue;
-      values[name + " " + kind] = engine.optimizer_state(name, kind).to_vector<float>();
+    for (const auto& [kind, of_kind] : zero::test::states_of(engine, name)) {
+      values[name + " " + kind] = of_kind.to_vector<float>();
     }
   }
   if (!engine.world().is_main()) return;
   outcome.values = std::move(values);
-  outcome.state = state;
+  outcome.state = engine.state();
 }
 
 // Runs `steps` steps from the first or, with `from`, from a checkpoint; with `to`, a checkpoint is
@@ -285,8 +286,9 @@ TEST_P(Resume, WhileItIsWritten_OthersReadTheSameValues) {
     writer.join();
     EXPECT_EQ(written, own);
     // A rank of many may own nothing that is trained.
-    const bool trains = std::ranges::any_of(
-        own, [](const auto& entry) { return entry.first.ends_with(" exp_avg"); });
+    const bool trains = std::ranges::any_of(own, [&](const auto& entry) {
+      return engine.model().parameter(entry.first.substr(0, entry.first.find(' '))).requires_grad();
+    });
     EXPECT_EQ(own_values(engine) == own, !trains || engine.state().applied == 0);
   });
 }
@@ -340,6 +342,42 @@ INSTANTIATE_TEST_SUITE_P(
                         .optimizer = kNvme,
                         .parameters = kNvme,
                         .rule = optim::OptimizerKind::adam8bit},
+                    Way{.name = "lamb_stage3_nvme",
+                        .world = 3,
+                        .stage = 3,
+                        .dtype = DType::bf16,
+                        .optimizer = kNvme,
+                        .rule = optim::OptimizerKind::lamb},
+                    Way{.name = "narrow_weights_stage2",
+                        .world = 2,
+                        .stage = 2,
+                        .dtype = DType::bf16,
+                        .moments = optim::Moments::bf16,
+                        .narrow_weights = true},
+                    Way{.name = "narrow_weights_stage3_nvme",
+                        .world = 3,
+                        .stage = 3,
+                        .dtype = DType::bf16,
+                        .optimizer = kNvme,
+                        .parameters = kNvme,
+                        .narrow_weights = true},
+                    Way{.name = "narrow_weights_stage3_host",
+                        .world = 3,
+                        .stage = 3,
+                        .dtype = DType::bf16,
+                        .optimizer = kCpu,
+                        .parameters = kCpu,
+                        .narrow_weights = true},
+                    Way{.name = "adafactor_stage2",
+                        .world = 2,
+                        .stage = 2,
+                        .dtype = DType::bf16,
+                        .rule = optim::OptimizerKind::adafactor},
+                    Way{.name = "adafactor_stage3_host",
+                        .world = 3,
+                        .stage = 3,
+                        .optimizer = kCpu,
+                        .rule = optim::OptimizerKind::adafactor},
                     Way{.name = "pipe_f16", .world = 4, .stage = 2, .dtype = DType::f16, .pipe = 2},
                     Way{.name = "slices_f16", .world = 3, .dtype = DType::f16, .tensor = 3},
                     Way{.name = "slices_stage2_host",
@@ -413,6 +451,32 @@ TEST(Elastic, MomentsInBlocks_AreReadByAnyWorldStageAndTier) {
                         Way{"c", 2, 2, DType::f16, kNvme}, Way{"d", 7, 3, DType::bf16, kCpu, kNvme},
                         Way{.name = "e", .world = 4, .stage = 1, .pipe = 2}};
   for (Way& way : ways) way.rule = optim::OptimizerKind::adam8bit;
+  expect_any_reads_any(ways);
+}
+
+// States of whole parameters are their owner's, whichever rank that is.
+TEST(Elastic, StatesOfWholeParameters_AreReadByAnyWorldStageAndTier) {
+  for (const auto rule : {optim::OptimizerKind::lamb, optim::OptimizerKind::adafactor}) {
+    std::vector<Way> ways{Way{"a", 1, 0}, Way{"b", 3, 1, DType::bf16},
+                          Way{"c", 2, 2, DType::f16, kNvme},
+                          Way{"d", 4, 3, DType::bf16, kCpu, kNvme},
+                          Way{.name = "e", .world = 4, .stage = 1, .pipe = 2}};
+    for (Way& way : ways) way.rule = rule;
+    expect_any_reads_any(ways);
+  }
+}
+
+TEST(Elastic, WeightsWithoutMasterWeights_AreReadByAnyWorldStageAndTier) {
+  std::vector<Way> ways{Way{"a", 1, 0},
+                        Way{"b", 3, 1},
+                        Way{"c", 2, 2, DType::f32, kNvme},
+                        Way{"d", 4, 3, DType::f32, kCpu, kNvme},
+                        Way{.name = "e", .world = 4, .stage = 1, .pipe = 2},
+                        Way{.name = "f", .world = 3, .tensor = 3}};
+  for (Way& way : ways) {
+    way.dtype = DType::bf16;
+    way.narrow_weights = true;
+  }
   expect_any_reads_any(ways);
 }
 

@@ -336,7 +336,7 @@ TEST(Config, AdamMeansAdamWUnlessItSaysOtherwise) {
             optim::OptimizerKind::adam);
   EXPECT_EQ(kind(R"({"type": "SGD"})"), optim::OptimizerKind::sgd);
   for (const char* name :
-       {"OneBitAdam", "ZeroOneAdam", "onebitlamb", "Lamb", "MuAdam", "MuAdamW", "MuSGD"}) {
+       {"OneBitAdam", "ZeroOneAdam", "onebitlamb", "MuAdam", "MuAdamW", "MuSGD"}) {
     const std::string problem = problems_of(with(str(R"("optimizer": {"type": ")", name, "\"}")));
     EXPECT_NE(problem.find(str("\"", name, "\" is not implemented")), std::string::npos);
     EXPECT_NE(problem.find(std::string_view(name) == "MuSGD" ? "take SGD" : "take AdamW"),
@@ -409,7 +409,7 @@ TEST(Config, Muon_HasRatesOfItsTwoParts) {
   const auto rule = optim::make_optimizer(own);
   EXPECT_EQ(rule->name(), "Muon");
   EXPECT_EQ(rule->state_dtype(), DType::bf16);
-  EXPECT_EQ(rule->matrix_rule()->direction_dtype(DType::f32), DType::f32);
+  EXPECT_EQ(rule->whole_rule()->direction_dtype(DType::f32), DType::f32);
 }
 
 TEST(Config, Muon_NamesWhatIsWrong) {
@@ -436,6 +436,72 @@ TEST(Config, Muon_NamesWhatIsWrong) {
   EXPECT_TRUE(notices("standard").empty());
   ASSERT_EQ(notices("gram").size(), 1U);
   EXPECT_THAT(notices("gram")[0], HasSubstr("zinc computes it in the standard form"));
+}
+
+TEST(Config, Lamb_HasDeepSpeedsNamesAndKeys) {
+  const auto optimizer = [](const std::string& text) {
+    return parse(with(str("\"optimizer\": ", text))).engine.optimizer;
+  };
+  for (const char* const name : {"Lamb", "LAMB", "FusedLamb"}) {
+    EXPECT_EQ(optimizer(str(R"({"type": ")", name, "\"}")).kind, optim::OptimizerKind::lamb);
+  }
+  const optim::OptimizerConfig plain = optimizer(R"({"type": "Lamb"})");
+  EXPECT_EQ(plain.lamb.least_ratio, 0.01);
+  EXPECT_EQ(plain.lamb.most_ratio, 10.0);
+  EXPECT_TRUE(plain.bias_correction);
+  const optim::OptimizerConfig given = optimizer(
+      R"({"type": "Lamb", "params": {"lr": 0.5, "betas": [0.8, 0.9], "eps": 1e-6, "max_coeff": 0.3,
+          "min_coeff": 0.1, "bias_correction": false, "eps_inside_sqrt": false}})");
+  EXPECT_EQ(given.hyper.lr, 0.5);
+  EXPECT_EQ(given.hyper.beta2, 0.9);
+  EXPECT_EQ(given.hyper.eps, 1e-6);
+  EXPECT_EQ(given.lamb.least_ratio, 0.1);
+  EXPECT_EQ(given.lamb.most_ratio, 0.3);
+  EXPECT_FALSE(given.bias_correction);
+  const auto problem = [](const std::string& params) {
+    return problems_of(with(str(R"("optimizer": {"type": "Lamb", "params": {)", params, "}}")));
+  };
+  EXPECT_THAT(
+      problem(R"("min_coeff": 20.0)"),
+      HasSubstr("LAMB: the trust ratio must lie between two bounds above 0, not 20 and 10"));
+  EXPECT_THAT(problem(R"("eps_inside_sqrt": true)"), HasSubstr("eps is added to the root"));
+  EXPECT_THAT(problem(R"("max_coef": 1)"), HasSubstr("did you mean \"max_coeff\"?"));
+}
+
+TEST(Config, Adafactor_HasARateOfItsOwnUnlessOneIsGiven) {
+  const auto config = [](const std::string& params, const Overrides& flags = {}) {
+    return parse(with(str(R"("optimizer": {"type": "adafactor", "params": {)", params, "}}")), 1,
+                 flags)
+        .engine.optimizer;
+  };
+  const optim::OptimizerConfig plain = config("");
+  EXPECT_EQ(plain.kind, optim::OptimizerKind::adafactor);
+  EXPECT_TRUE(plain.adafactor.relative_step);
+  EXPECT_EQ(plain.hyper.lr, 1.0);
+  EXPECT_EQ(plain.adafactor.least_square, 1e-30);
+  EXPECT_EQ(plain.adafactor.least_scale, 1e-3);
+  EXPECT_EQ(plain.adafactor.clip_threshold, 1.0);
+  EXPECT_EQ(plain.adafactor.decay_rate, -0.8);
+  EXPECT_TRUE(plain.adafactor.scale_parameter);
+  EXPECT_FALSE(plain.adafactor.warmup_init);
+  for (const optim::OptimizerConfig& given : {config(R"("lr": 0.25)"), config("", {.lr = 0.25})}) {
+    EXPECT_FALSE(given.adafactor.relative_step);
+    EXPECT_EQ(given.hyper.lr, 0.25);
+  }
+  EXPECT_TRUE(config(R"("lr": 0.25, "relative_step": true)").adafactor.relative_step);
+  EXPECT_FALSE(config(R"("relative_step": false)").adafactor.relative_step);
+  const auto problem = [](const std::string& params, const std::string& rest = "") {
+    return problems_of(
+        with(str(R"("optimizer": {"type": "Adafactor", "params": {)", params, "}}", rest)));
+  };
+  const std::string schedule = R"(, "scheduler": {"type": "WarmupLR"})";
+  EXPECT_THAT(problem("", schedule), HasSubstr("follows from the step alone; give lr"));
+  EXPECT_EQ(config(R"("lr": 0.25)").hyper.lr, 0.25);
+  EXPECT_THAT(problem(R"("beta1": 0.9)"), HasSubstr("Adafactor has no first moment here"));
+  EXPECT_THAT(problem(R"("decay_rate": 0.8)"), HasSubstr("decay_rate must be below 0, got 0.8"));
+  EXPECT_THAT(problem(R"("clip_threshold": 0)"), HasSubstr("clip_threshold must be above 0"));
+  EXPECT_THAT(problem("", R"(, "zinc": {"moments": "bf16"})"),
+              HasSubstr("Adafactor: it keeps no moments of elements"));
 }
 
 TEST(Config, Adam8bit_HasTheNamesOfBothLibraries) {

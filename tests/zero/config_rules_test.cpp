@@ -91,6 +91,10 @@ void own_optimizer(Tried& s) {
   s.config.zero.force_cpu_optimizer = false;
   s.facts.optimizer = "mine";
 }
+void bf16_weights(Tried& s) {
+  s.config.precision.dtype = DType::bf16;
+  s.config.optimizer.narrow_weights = true;
+}
 void bf16_moments(Tried& s) { s.config.optimizer.moments = optim::Moments::bf16; }
 void adam8bit(Tried& s) { s.config.optimizer.kind = optim::OptimizerKind::adam8bit; }
 void fp8(Tried& s) {
@@ -141,6 +145,9 @@ std::vector<RuleCase> reduction_cases() {
       {"bf16 moments and amsgrad", bf16_moments,
        [](Tried& s) { s.config.optimizer.amsgrad = true; }},
       {"bf16 moments of Adam8bit", bf16_moments, adam8bit},
+      {"bf16 master weights of another model", bf16_weights,
+       [](Tried& s) { s.config.precision.dtype = DType::f32; }},
+      {"bf16 master weights of Adam8bit", bf16_weights, adam8bit},
       {"Adam8bit and amsgrad", adam8bit, [](Tried& s) { s.config.optimizer.amsgrad = true; }},
       {"Adam8bit of f64", adam8bit, [](Tried& s) { s.config.precision.dtype = DType::f64; }},
       {"Adam8bit on every mesh", adam8bit, determinism(D::mesh)},

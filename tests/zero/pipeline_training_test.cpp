@@ -140,9 +140,9 @@ void set_mesh(comm::World& world, const Ranks& ranks) {
 
 std::string_view first_state_of(const nn::Parameter& parameter, const EngineConfig& config) {
   const auto optimizer = optim::make_optimizer(config.optimizer);
-  const bool is_matrix = optimizer->matrix_rule() != nullptr &&
+  const bool is_matrix = optimizer->whole_rule() != nullptr &&
                          parameter.name().find(".h.") != std::string::npos &&
-                         optimizer->matrix_rule()->takes(parameter);
+                         optimizer->whole_rule()->takes(parameter);
   return is_matrix ? "momentum_buffer" : "exp_avg";
 }
 
@@ -653,7 +653,7 @@ TEST(PipelineErrors, AStateOfAnotherRule_IsRefusedByEveryRank) {
       try {
         engine.optimizer_state(name, "exp_avg");
       } catch (const InvalidArgument& error) {
-        EXPECT_THAT(error.what(), HasSubstr("as a whole matrix"));
+        EXPECT_THAT(error.what(), HasSubstr("as a whole"));
         ++refusals;
       }
     }

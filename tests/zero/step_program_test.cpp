@@ -34,9 +34,9 @@ StepPolicy sharded_policy() {
 // A tiny GPT-2 on four ranks, recorded.
 class Recorded {
  public:
-  // `has_matrices`: an update rule takes the weights of the blocks as whole matrices.
-  explicit Recorded(const char* frozen = nullptr, bool has_matrices = false)
-      : scope_(context_), groups_(groups_of(model_, frozen, has_matrices)) {}
+  // `has_whole`: an update rule takes the weights of the blocks as whole matrices.
+  explicit Recorded(const char* frozen = nullptr, bool has_whole = false)
+      : scope_(context_), groups_(groups_of(model_, frozen, has_whole)) {}
 
   StepProgram program(const StepPolicy& policy, const ClientRewrites& client = {},
                       int64_t together = 1) {
@@ -68,12 +68,12 @@ class Recorded {
   }
 
  private:
-  static ShardGroups groups_of(nn::Model& model, const char* frozen, bool has_matrices) {
+  static ShardGroups groups_of(nn::Model& model, const char* frozen, bool has_whole) {
     if (frozen != nullptr) model.freeze(frozen);
     LayoutOptions options;
     for (const auto& [name, parameter] : model.named_parameters()) {
       const bool is_matrix = parameter->shape().rank() == 2 && name.find(".h.") != name.npos;
-      if (has_matrices && is_matrix) options.matrices.insert(parameter);
+      if (has_whole && is_matrix) options.whole.insert(parameter);
     }
     return make_shard_groups(model, 4, 0, {}, options);
   }
@@ -876,9 +876,9 @@ TEST(StepProgramCheck, RefusesAStepThatIsWrongForMatricesAndNamesThePlace) {
   Recorded recorded(nullptr, true);
   for (const WrongStep& wrong : wrong_steps_of_matrices()) {
     StepPolicy policy = sharded_policy();
-    policy.sees_matrices = true;
+    policy.sees_whole = true;
     const StepProgram made = recorded.program(policy);
-    ASSERT_EQ(made.program.matrix_windows().size(), 2u);
+    ASSERT_EQ(made.program.whole_windows().size(), 2u);
     Program program = made.program;
     wrong.damage(program);
     const std::string message = recorded.complaint(program, made);

@@ -40,14 +40,14 @@ nn::LlamaConfig model_config() {
   return config;
 }
 
-Figures measure(int stage, optim::OptimizerKind rule = optim::OptimizerKind::adamw) {
+Figures measure(int stage, const optim::OptimizerConfig& optimizer = {}) {
   Figures figures;
   comm::run_local_ranks(kWorld, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     EngineConfig config;
     config.batch.micro_batch = 2;
     config.precision.dtype = DType::bf16;
     config.zero.stage = stage;
-    config.optimizer.kind = rule;
+    config.optimizer = optimizer;
     config.zero.param_persistence_threshold = 0;
     config.zero.max_live_parameters = 0;
     config.zero.max_reuse_distance = 0;
@@ -112,13 +112,29 @@ TEST_P(Theory, ModelStatesAreWhatThePaperSays) {
 // Adam8bit: a master weight of 4 bytes, and of each moment a byte and the 256th part of a scale.
 TEST_P(Theory, MomentsInBlocksAreTwoBytesAndTwoScalesOf256) {
   const int stage = GetParam();
-  const Figures f = measure(stage, optim::OptimizerKind::adam8bit);
+  const Figures f = measure(stage, {.kind = optim::OptimizerKind::adam8bit});
   const int64_t optimizer = 4 * f.weights + 2 * (f.weights + f.weights / 256 * 4);
   // Memory is handed out in units of 512 bytes; four groups have two such planes.
   const int64_t least = stage == 0 ? optimizer : optimizer / kWorld;
   EXPECT_GE(live(f.built, Label::optimizer), least);
   EXPECT_LT(live(f.built, Label::optimizer), least + 4 * 2 * 512);
   EXPECT_EQ(peak(f.peaks, Label::optimizer), live(f.built, Label::optimizer));
+}
+
+// Without master weights the moments are all, here of two bytes each.
+TEST_P(Theory, WithoutMasterWeights_FourBytesOfMomentsAreAll) {
+  const Figures f = measure(GetParam(), {.moments = optim::Moments::bf16, .narrow_weights = true});
+  const int64_t optimizer = GetParam() == 0 ? 4 * f.weights : 4 * f.weights / kWorld;
+  EXPECT_EQ(live(f.built, Label::optimizer), optimizer);
+  EXPECT_EQ(peak(f.peaks, Label::optimizer), optimizer);
+}
+
+// A number for each row, and one for each column.
+TEST_P(Theory, AdafactorKeepsNoMoments) {
+  const Figures f = measure(GetParam(), {.kind = optim::OptimizerKind::adafactor});
+  const int64_t master = GetParam() == 0 ? 4 * f.weights : 4 * f.weights / kWorld;
+  EXPECT_GT(live(f.built, Label::optimizer), master);
+  EXPECT_LT(live(f.built, Label::optimizer), master + f.weights / 2);
 }
 
 TEST_P(Theory, TrafficIsWhatThePaperSays) {

@@ -59,7 +59,7 @@ struct StoredFile {
 struct StoredPart {
   std::string name;
   std::string kind;
-  Shape shape;  // of the whole parameter
+  Shape shape;  // of the whole parameter, or of these values of it
   // Where ranks shared the parameter: the slice that begin and count refer to.
   std::optional<TensorSlice> slice{};
   int64_t begin = 0;

@@ -114,8 +114,8 @@ std::vector<std::string> candidates(const std::string& folder, const std::string
 std::vector<StateSnapshot::Part> StateSnapshot::take(zero::Engine& engine, bool without_frozen) {
   Context& context = engine.world().context();
   const zero::EngineUsage usage = engine.usage();
-  const int64_t room =
-      (usage.can_hold_own ? 0 : usage.own.trained) + (without_frozen ? 0 : usage.own.frozen);
+  const int64_t room = (usage.can_hold_own ? 0 : usage.own.trained) + usage.own.vectors +
+                       (without_frozen ? 0 : usage.own.frozen);
   if (memory_.bytes() < room) {
     memory_.reset();
     memory_ = context.allocate(room, Label::staging, Tier::pinned_host);
@@ -129,6 +129,7 @@ std::vector<StateSnapshot::Part> StateSnapshot::take(zero::Engine& engine, bool 
     if (is_new) {
       parts.push_back({piece.name, std::string(piece.kind),
                        piece.slice == nullptr ? std::nullopt : std::optional(*piece.slice),
+                       piece.shape == nullptr ? std::nullopt : std::optional(*piece.shape),
                        piece.part, wide_dtype(engine)});
       if (!piece.lease) {
         parts.back().copy = static_cast<std::byte*>(memory_.data()) + used;
@@ -169,6 +170,7 @@ void StateSnapshot::read(std::vector<Part> parts, const zero::TakeOwn& take) {
       take({.name = part.name,
             .kind = part.kind,
             .slice = part.slice ? &*part.slice : nullptr,
+            .shape = part.shape ? &*part.shape : nullptr,
             .part = part.range,
             .begin = part.range.begin + begin,
             .values = values});

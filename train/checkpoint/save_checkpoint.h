@@ -50,6 +50,7 @@ class StateSnapshot {
     std::string name;
     std::string kind;
     std::optional<TensorSlice> slice{};  // of the parameter, where ranks share it
+    std::optional<Shape> shape{};        // where it is not that of the parameter
     zero::Range range{};                 // of the flat parameter, or of the slice
     DType dtype = DType::f32;
     std::byte* copy = nullptr;

@@ -61,7 +61,7 @@ StateFileWriter::Part& StateFileWriter::part_of(const zero::OwnPiece& piece) {
           piece.name.size(), " bytes: at most ", kMaxStoredNameBytes);
   Part part{.stored = {.name = piece.name,
                        .kind = std::string(piece.kind),
-                       .shape = shape->second,
+                       .shape = piece.shape == nullptr ? shape->second : *piece.shape,
                        .slice = piece.slice == nullptr ? std::nullopt : std::optional(*piece.slice),
                        .begin = piece.part.begin,
                        .count = piece.part.size(),

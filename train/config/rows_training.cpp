@@ -36,14 +36,11 @@ std::vector<std::pair<std::string, std::string>> optimizers_of_deepspeed() {
   const std::string one_bit =
       "1-bit optimizers save traffic on slow networks, and DeepSpeed refuses them with ZeRO: take "
       "AdamW, and \"communication_data_type\": \"bf16\" for half of the bytes";
-  const std::string layerwise = "LAMB scales updates by layer, for very large batches: take AdamW";
   const std::string width =
       "take AdamW, and give each layer its learning rate in EngineOptions::parameter_groups";
   return {{"OneBitAdam", one_bit},
           {"ZeroOneAdam", one_bit},
           {"OneBitLamb", one_bit},
-          {"Lamb", layerwise},
-          {"FusedLamb", layerwise},
           {"MuAdam", width},
           {"MuAdamW", width},
           {"MuSGD",
@@ -55,18 +52,20 @@ std::vector<std::pair<std::string, std::string>> optimizers_of_deepspeed() {
 Setting optimizer_type() {
   return {.type = KeyType::name,
           .choices = {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "Muon", "FusedAdam", "CPUAdam",
-                      "Adam8bit", "AdamW8bit"},
+                      "Adam8bit", "AdamW8bit", "Lamb", "FusedLamb", "Adafactor"},
           .absent = optimizers_of_deepspeed(),
           .get = [](const Config& config,
                     int64_t) { return files::json::Value(name_of(config.engine.optimizer.kind)); },
           .set =
               [](Config& config, const files::json::Value& value) {
-                const std::vector<std::string> names{"Adam", "SGD",      "Lion",     "Adagrad",
-                                                     "Muon", "Adam8bit", "AdamW8bit"};
-                constexpr std::array kKinds{OptimizerKind::adam,    OptimizerKind::sgd,
-                                            OptimizerKind::lion,    OptimizerKind::adagrad,
-                                            OptimizerKind::muon,    OptimizerKind::adam8bit,
-                                            OptimizerKind::adam8bit};
+                const std::vector<std::string> names{
+                    "Adam",     "SGD",       "Lion", "Adagrad",   "Muon",
+                    "Adam8bit", "AdamW8bit", "Lamb", "FusedLamb", "Adafactor"};
+                constexpr std::array kKinds{OptimizerKind::adam,     OptimizerKind::sgd,
+                                            OptimizerKind::lion,     OptimizerKind::adagrad,
+                                            OptimizerKind::muon,     OptimizerKind::adam8bit,
+                                            OptimizerKind::adam8bit, OptimizerKind::lamb,
+                                            OptimizerKind::lamb,     OptimizerKind::adafactor};
                 const size_t index = index_of_name(names, value.as_string());
                 OptimizerConfig& optimizer = config.engine.optimizer;
                 optimizer.kind = index < kKinds.size() ? kKinds.at(index) : OptimizerKind::adamw;
@@ -148,6 +147,42 @@ Rows muon_rows() {
   };
 }
 
+Rows lamb_rows() {
+  using optim::LambOptions;
+  const auto in_lamb = [](auto member) {
+    return at(&Config::engine, &EngineConfig::optimizer, &OptimizerConfig::lamb, member);
+  };
+  return {
+      works("max_coeff", in_lamb(&LambOptions::most_ratio), at_least(0),
+            "most of the factor norm of weights / norm of step"),
+      works("min_coeff", in_lamb(&LambOptions::least_ratio), at_least(0), "least of it; above 0"),
+  };
+}
+
+Rows adafactor_rows() {
+  using optim::AdafactorOptions;
+  const auto in_adafactor = [](auto member) {
+    return at(&Config::engine, &EngineConfig::optimizer, &OptimizerConfig::adafactor, member);
+  };
+  return {
+      works("eps1", in_adafactor(&AdafactorOptions::least_square), at_least(0),
+            "added to squared gradients; the first eps of transformers"),
+      works("eps2", in_adafactor(&AdafactorOptions::least_scale), at_least(0),
+            "least scale of a parameter; the second eps of transformers"),
+      works("clip_threshold", in_adafactor(&AdafactorOptions::clip_threshold), at_least(0),
+            "most of the root mean square of a parameter's step"),
+      works("decay_rate", in_adafactor(&AdafactorOptions::decay_rate),
+            "second moments decay by 1 - t^decay_rate at step t; below 0"),
+      works("scale_parameter", in_adafactor(&AdafactorOptions::scale_parameter),
+            "the learning rate is relative to the root mean square of the parameter"),
+      works("relative_step", in_adafactor(&AdafactorOptions::relative_step),
+            "the learning rate is multiplied by min(0.01, 1 / sqrt(t)) at step t")
+          .by_default_as("true without lr, else false"),
+      works("warmup_init", in_adafactor(&AdafactorOptions::warmup_init),
+            "with relative_step: by min(1e-6 t, 1 / sqrt(t))"),
+  };
+}
+
 Setting decoupled_decay() {
   return {.type = KeyType::boolean, .get = [](const Config& config, int64_t) {
             return files::json::Value(config.engine.optimizer.kind != OptimizerKind::adam);
@@ -206,10 +241,12 @@ Rows optimizer_rows() {
   const Rows of_adam{
       works("amsgrad", in_optimizer(&OptimizerConfig::amsgrad),
             "divides by the largest second moment so far; 4 bytes more per parameter"),
-      works("bias_correction", in_optimizer(&OptimizerConfig::bias_correction),
-            "divides the moments by what their start at 0 takes"),
       works("adam_w_mode", decoupled_decay(),
             "with \"type\": \"Adam\", false adds the decay to the gradient"),
+  };
+  const Rows of_corrected{
+      works("bias_correction", in_optimizer(&OptimizerConfig::bias_correction),
+            "divides the moments by what their start at 0 takes"),
   };
   const Rows of_momentum{
       works("momentum", momentum(), at_least(0),
@@ -221,15 +258,17 @@ Rows optimizer_rows() {
   const Rows params{
       works("lr", in_hyper(&HyperParameters::lr), at_least(0),
             "learning rate that the schedule starts from; Adagrad: 0.01 where nothing is said; "
-            "Muon: of matrices and of all else, but for muon_lr and adam_lr")
+            "Muon: of matrices and of all else, but for muon_lr and adam_lr; Adafactor: 1 where "
+            "nothing is said, with relative_step")
           .with_flag("--lr", &Overrides::lr),
       works("weight_decay", in_hyper(&HyperParameters::weight_decay), at_least(0),
             "not on biases and norms")
           .with_flag("--weight-decay", &Overrides::weight_decay),
-      only("Adam, AdamW, Adam8bit, Lion, Muon", is_one_of<adam, adamw, adam8bit, lion, muon>,
-           of_averages),
-      only("Adam, AdamW, Adam8bit, Adagrad, Muon", is_one_of<adam, adamw, adam8bit, adagrad, muon>,
-           of_squares),
+      only("Adam, AdamW, Adam8bit, Lamb, Lion, Muon",
+           is_one_of<adam, adamw, adam8bit, lamb, lion, muon>, of_averages),
+      only("Adam, AdamW, Adam8bit, Adagrad, Lamb, Muon",
+           is_one_of<adam, adamw, adam8bit, adagrad, lamb, muon>, of_squares),
+      only("Adam, AdamW, Lamb", is_one_of<adam, adamw, lamb>, of_corrected),
       only("Adam, AdamW", is_one_of<adam, adamw>, of_adam),
       only("Adagrad", is_one_of<adagrad>,
            {works("lr_decay", in_optimizer(&OptimizerConfig::lr_decay), at_least(0),
@@ -239,6 +278,11 @@ Rows optimizer_rows() {
            {works("dampening", in_optimizer(&OptimizerConfig::dampening), between(0, 1),
                   "share of the gradient that the momentum leaves out; below 1")}),
       only("Muon", is_one_of<muon>, muon_rows()),
+      only("Lamb", is_one_of<lamb>, lamb_rows()),
+      only("Adafactor", is_one_of<adafactor>, adafactor_rows()),
+      refused("eps_inside_sqrt", "eps is added to the root of the squares"),
+      refused("beta1",
+              "Adafactor has no first moment here: leave it out, or take Adam8bit or Lion"),
       newton_schulz_method(),
       refused("per_head_muon", "Muon takes a matrix of all heads as one"),
       no_effect("torch_adam", KeyType::boolean, "there is one implementation"),

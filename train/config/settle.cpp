@@ -93,6 +93,21 @@ void settle_dtype(const Reading& reading) {
   reading.config.engine.precision.dtype = fixed ? *fixed : flag.value_or(DType::f32);
 }
 
+// Adafactor has a learning rate of its own, unless one is given.
+void settle_adafactor(const Reading& reading) {
+  optim::OptimizerConfig& optimizer = reading.config.engine.optimizer;
+  const optim::ScheduleKind schedule = reading.config.engine.schedule.kind;
+  if (reading.flags.lr || reading.find("optimizer.params.lr") != nullptr) return;
+  bool& is_relative = optimizer.adafactor.relative_step;
+  if (reading.find("optimizer.params.relative_step") == nullptr) is_relative = true;
+  if (!is_relative) return;
+  optimizer.hyper.lr = 1.0;
+  if (schedule == optim::ScheduleKind::constant) return;
+  reading.findings.problem(str(
+      "scheduler.type \"", optim::name_of(schedule), "\": without optimizer.params.lr, the ",
+      "learning rate of Adafactor follows from the step alone; give lr, or leave scheduler out"));
+}
+
 // "Adam" is AdamW unless adam_w_mode is false. Muon's two parts share what is said once.
 void settle_optimizer(const Reading& reading) {
   optim::OptimizerConfig& optimizer = reading.config.engine.optimizer;
@@ -101,6 +116,7 @@ void settle_optimizer(const Reading& reading) {
       (decoupled == nullptr || decoupled->as_bool())) {
     optimizer.kind = optim::OptimizerKind::adamw;
   }
+  if (optimizer.kind == optim::OptimizerKind::adafactor) settle_adafactor(reading);
   if (optimizer.kind != optim::OptimizerKind::muon) return;
   optim::HyperParameters& matrices = optimizer.matrix_hyper;
   matrices.weight_decay = optimizer.hyper.weight_decay;

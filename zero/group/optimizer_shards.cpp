@@ -68,10 +68,11 @@ OptimizerShards::OptimizerShards(const ShardGroups& groups, comm::Communicator& 
     for (const Tier tier : {Tier::device, Tier::pinned_host}) {
       if (split_.numel(group, tier) == 0) continue;
       Buffers& buffers = buffers_[group][static_cast<size_t>(tier)];
-      if (group.dtype() != group.wide_dtype() || tier != Tier::device || own_master) {
+      if (group.dtype() != encoding(group, kMasterPlane).dtype || tier != Tier::device ||
+          own_master) {
         buffers.master = make_plane(group, tier, kMasterPlane);
       }
-      for (int i = 0; i < states.count + states.in_matrices; ++i) {
+      for (int i = 0; i < states.count + states.in_whole; ++i) {
         buffers.states.push_back(make_plane(group, tier, kFirstStatePlane + i));
       }
     }
@@ -182,6 +183,7 @@ std::vector<UpdatedRange> OptimizerShards::slices(const ModelView& model) const 
     const View model_weights = model(of);
     slice.model_tier = model_weights ? model_weights.tier() : Tier::nvme;
     slice.model_dtype = groups_[of.group].dtype();
+    slice.is_rounded = slice.model_dtype != encoding(groups_[of.group], kMasterPlane).dtype;
     if (has_master(of)) slice.model_weights = model_weights;
     if (swapped_ == nullptr) slice.weights = has_master(of) ? master(of) : model_weights;
     const Planes planes = state_planes(states_, of.segment);

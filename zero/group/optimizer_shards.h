@@ -31,8 +31,8 @@ struct OwnedValues {
 
 // Trained elements that this rank updates. `tier`: where `weights` and `states` are.
 struct UpdatedRange : OwnedRange {
-  // [range.size()] f32 (f64 models: f64): the values that the optimizer updates. Absent in swap
-  // space.
+  // [range.size()] f32 (f64 models: f64; optim::States::weights): the values that the optimizer
+  // updates. Absent in swap space.
   View weights;
   // The elements' states, as `encodings` store them. Absent in swap space.
   std::array<View, optim::kMaxOptimizerStates> states;
@@ -41,6 +41,7 @@ struct UpdatedRange : OwnedRange {
   // take_updated().
   Tier model_tier = Tier::device;
   DType model_dtype = DType::f32;
+  bool is_rounded = false;  // that copy is narrower than `weights`
   // [range.size()] that copy, on the device or in host memory. Absent if `weights` is the model's
   // copy.
   View model_weights;

@@ -35,7 +35,7 @@ bool keeps_small_apart(const std::vector<autograd::Parameter*>& parameters, int 
 
 std::string_view name_of(SegmentKind kind) {
   static constexpr std::array<std::string_view, kNumSegmentKinds> kNames{
-      "trained", "persistent", "matrices", "frozen", "quantized"};
+      "trained", "persistent", "whole", "frozen", "quantized"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -57,7 +57,7 @@ ShardGroup::ShardGroup(int index, std::string name,
   require(world > 0, "shard group '", name_, "': the world size must be positive, not ", world);
   dtype_ = parameters.front()->dtype();
   const auto is_matrix = [&](const autograd::Parameter& parameter) {
-    return options.trains && options.matrices.contains(&parameter);
+    return options.trains && options.whole.contains(&parameter);
   };
   std::vector<autograd::Parameter*> by_elements;
   std::ranges::copy_if(
@@ -80,7 +80,7 @@ ShardGroup::ShardGroup(int index, std::string name,
       kind = SegmentKind::quantized;
     }
     if (keeps_small && is_small(*parameter, persistence_threshold)) kind = SegmentKind::persistent;
-    if (is_matrix(*parameter)) kind = SegmentKind::matrices;
+    if (is_matrix(*parameter)) kind = SegmentKind::whole;
     placements_.push_back({.parameter = parameter, .offset = 0, .segment = kind});
     if (is_trained(kind)) ++num_trained_parameters_;
   }
@@ -165,10 +165,9 @@ std::vector<Range> ShardGroup::trained_gaps() const {
   return gaps;
 }
 
-bool has_matrices(const ShardGroup& group) {
-  return std::ranges::any_of(group.segments(), [](const Segment& segment) {
-    return segment.kind == SegmentKind::matrices;
-  });
+bool has_whole(const ShardGroup& group) {
+  return std::ranges::any_of(
+      group.segments(), [](const Segment& segment) { return segment.kind == SegmentKind::whole; });
 }
 
 ShardGroups make_shard_groups(nn::Module& model, int world, int64_t persistence_threshold,

@@ -4,13 +4,13 @@
 // Parameters outside any block form groups of their own: the embeddings; the final norm and the
 // head. The parameters of a group lie in one flat arena. The arena has up to five segments:
 //
-//   [ trained | persistent | matrices | frozen | quantized ]
+//   [ trained | persistent | whole | frozen | quantized ]
 //
 // The first three segments are trained. So everything that is trained is one range at the start of
 // the arena.
 //
 // Note [Layout]
-// Offsets depend on the model, the world size, the persistence threshold and the choice of matrices
+// Offsets depend on the model, the world size, the persistence threshold and the choice of those
 // alone. They are the same on every stage, on every tier and in every dtype.
 // - A parameter starts at a multiple of kNormChunk elements. The gradient norm is summed over
 //   chunks of that size, so a chunk belongs to one parameter.
@@ -21,7 +21,7 @@
 // - Small parameters get the persistent segment only if they fill at least one chunk per rank, or
 //   if the group trains nothing else. Otherwise most of that segment would be padding, and the
 //   small parameters lie in the trained segment.
-// - Parameters that the update rule takes as whole matrices (optim/matrix_rule.h) have a segment of
+// - Parameters that the update rule takes as a whole (optim/whole_rule.h) have a segment of
 //   their own, because their states are others.
 //
 // Note [Quantized segments]
@@ -58,13 +58,13 @@ inline constexpr int64_t kShardUnit = 2048;  // elements: 4 KiB in 16 bits
 enum class SegmentKind : uint8_t {
   trained,
   persistent,  // trained, small: whole on every rank even where parameters are sharded
-  matrices,    // trained, updated as whole matrices
+  whole,       // trained, each updated as a whole
   frozen,
   quantized,  // frozen, kept encoded: Note [Quantized segments]
 };
 inline constexpr int kNumSegmentKinds = 5;
 std::string_view name_of(SegmentKind kind);
-inline bool is_trained(SegmentKind kind) { return kind <= SegmentKind::matrices; }
+inline bool is_trained(SegmentKind kind) { return kind <= SegmentKind::whole; }
 inline bool is_quantized(SegmentKind kind) { return kind == SegmentKind::quantized; }
 inline bool is_persistent(SegmentKind kind) { return kind == SegmentKind::persistent; }
 
@@ -141,8 +141,8 @@ struct Segment {
 
 struct LayoutOptions {
   bool trains = true;  // false lays out every parameter as if it were frozen
-  // The trained parameters that the update rule takes as whole matrices.
-  std::set<const autograd::Parameter*> matrices{};
+  // The trained parameters that the update rule takes as a whole.
+  std::set<const autograd::Parameter*> whole{};
 };
 
 class ShardGroup {
@@ -196,8 +196,8 @@ class ShardGroup {
   std::vector<Segment> segments_;
 };
 
-// Whether the update rule takes any parameter of the group as a whole matrix.
-bool has_matrices(const ShardGroup& group);
+// Whether the update rule takes any parameter of the group as a whole.
+bool has_whole(const ShardGroup& group);
 
 // A value for every group, by the group's index.
 template <class T>

@@ -154,7 +154,7 @@ class Proof {
   void direct(const Op& op, State& state) {
     refuse(!in_step_, "it has its place in the step", op);
     refuse(!decided_, "nothing has decided yet", op);
-    refuse(!has_matrices(inputs_.groups[op.group]), "the group has no matrices", op);
+    refuse(!has_whole(inputs_.groups[op.group]), "the group has no matrices", op);
     refuse(state.matrices != Matrices::none, "its directions are made already", op);
     // Their steps would be lost, and tiles in swap space have one order in both rounds.
     refuse(std::ranges::any_of(states_, has_steps_left),
@@ -174,7 +174,7 @@ class Proof {
   }
 
   void update(const Op& op, State& state) {
-    refuse(has_matrices(inputs_.groups[op.group]) && state.matrices != Matrices::steps,
+    refuse(has_whole(inputs_.groups[op.group]) && state.matrices != Matrices::steps,
            "the steps of its matrices are not made", op);
     refuse(inputs_.groups[op.group].num_trained_parameters() == 0, "the group is not trained", op);
     refuse(state.update == Update::none || (!is_late_ && !decided_), "nothing has decided yet", op);

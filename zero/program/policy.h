@@ -52,7 +52,7 @@ struct StepPolicy {
   // updates may run from the step on, in their order, as disks bring their states.
   size_t groups_ahead = 0;
   bool updates_in_order = false;
-  bool sees_matrices = false;  // the update rule takes parameters as whole matrices
+  bool sees_whole = false;  // the update rule takes parameters as whole matrices
   PipelinePlace pipeline{};
 
   bool trains() const { return update != UpdateTime::never; }

@@ -101,7 +101,7 @@ uint64_t Program::hash() const {
   return hash;
 }
 
-std::vector<std::vector<int>> Program::matrix_windows() const {
+std::vector<std::vector<int>> Program::whole_windows() const {
   std::vector<std::vector<int>> windows;
   std::vector<int> directed;
   for (const Place& place : step) {

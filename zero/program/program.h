@@ -138,7 +138,7 @@ struct Program {
   // Trained groups in the order of their updates.
   std::vector<int> update_order() const;
   // The groups that one transform is for, by transform. Each run ends with the op's own group.
-  std::vector<std::vector<int>> matrix_windows() const;
+  std::vector<std::vector<int>> whole_windows() const;
 };
 
 // True for an op of one group.

@@ -4,7 +4,7 @@
 //   reduce_gradients    | reduces, where a group's gradients are finished   |
 //   update_weights      | norm, decide, and the update of all groups,       |
 //                       | in the step                                       |
-//   transform_matrices  | directions and steps of matrices, ahead of their  | updates
+//   transform_whole  | directions and steps of matrices, ahead of their  | updates
 //                       | groups' updates                                   |
 //   update_early        | moves updates into backward, behind the reduction | reduces, updates
 //                       | of their group                                    |
@@ -36,10 +36,10 @@ Rewrite reduce_gradients();
 // The step: norm and decide, then update, publish and join of all groups.
 Rewrite update_weights();
 
-// For StepPolicy::sees_matrices: Note [Whole matrices]. Groups with matrices are taken window by
+// For StepPolicy::sees_whole: Note [Whole parameters]. Groups with matrices are taken window by
 // window: the directions of each, one transform, then their updates. A window has enough matrices
 // for kMatricesPerRank on each rank, so that operations can be shared out evenly.
-Rewrite transform_matrices();
+Rewrite transform_whole();
 inline constexpr int64_t kMatricesPerRank = 2;
 
 // For UpdateTime::during_backward: Note [Updates during backward]. The last backward pass of a step

@@ -13,7 +13,7 @@ namespace zinc::zero {
 std::vector<Rewrite> choose_rewrites(const StepPolicy& policy) {
   std::vector<Rewrite> rewrites;
   if (policy.trains()) rewrites = {reduce_gradients(), update_weights()};
-  if (policy.sees_matrices) rewrites.push_back(transform_matrices());
+  if (policy.sees_whole) rewrites.push_back(transform_whole());
   if (policy.pipeline.size > 1) rewrites.push_back(pipeline());
   if (policy.update == UpdateTime::during_backward) rewrites.push_back(update_early());
   if (policy.update == UpdateTime::beside_forward) rewrites.push_back(update_late());

@@ -50,7 +50,7 @@ std::vector<Tile> optimizer_tiles(const ShardGroups& groups, const comm::Communi
     for (const Segment& segment : group.segments()) {
       if (!is_trained(segment.kind)) continue;
       const Planes of_states = state_planes(states, segment.kind);
-      if (segment.kind != SegmentKind::matrices) {
+      if (segment.kind != SegmentKind::whole) {
         cut(group, segment, communicator, wide, most, tiles, {kMasterPlane, of_states.end});
         continue;
       }
@@ -85,7 +85,8 @@ SwappedShards::SwappedShards(const ShardGroups& groups, std::vector<Tile> tiles,
 }
 
 Encoding SwappedShards::encoding_of(const Tile& tile, int plane) const {
-  if (plane < kFirstStatePlane) return tile.encoding;
+  const bool is_plain = tile.encoding.dtype == DType::f32 || tile.encoding.dtype == DType::f64;
+  if (plane < kFirstStatePlane && !is_plain) return tile.encoding;
   return plane_encoding(states_, plane, tile.encoding.dtype);
 }
 

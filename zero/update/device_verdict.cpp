@@ -54,7 +54,7 @@ Block DeviceVerdict::take(int64_t bytes, Tier tier) const {
 }
 
 void DeviceVerdict::upload_tree() {
-  const std::vector<GradientNorm::Leaf>& leaves = norm_.leaves();
+  const std::vector<ChunkNodes::Leaf>& leaves = norm_.nodes().leaves();
   std::vector<int64_t> tree, merges, parameters;
   for (size_t begin = 0; begin < leaves.size();) {
     std::vector<kernels::ChunkSubtree> nodes;
@@ -62,7 +62,8 @@ void DeviceVerdict::upload_tree() {
     for (; end < leaves.size() && leaves[end].node.parameter == leaves[begin].node.parameter;
          ++end) {
       nodes.push_back(leaves[end].node.subtree);
-      tree.push_back(leaves[end].rank * norm_.longest() + static_cast<int64_t>(leaves[end].place));
+      tree.push_back(leaves[end].rank * norm_.nodes().longest() +
+                     static_cast<int64_t>(leaves[end].place));
     }
     const auto first = static_cast<int64_t>(begin);
     parameters.insert(parameters.end(), {first, static_cast<int64_t>(merges.size() / 2)});
@@ -156,7 +157,7 @@ void DeviceVerdict::decide() {
        .words = words(),
        .num_headers = num_headers(),
        .num_batches = num_placed_,
-       .longest = norm_.longest(),
+       .longest = norm_.nodes().longest(),
        .sources = of_tree(num_leaves_),
        .merges = of_tree(2 * num_merges_).reshape(Shape{num_merges_, 2}),
        .parameters = of_tree(2 * (num_parameters_ + 1)).reshape(Shape{num_parameters_ + 1, 2}),

@@ -79,7 +79,7 @@ class DeviceVerdict {
   int num_ranks() const { return world_.size(); }
   int64_t num_headers() const;  // words that a rank sends ahead of its sums
   bool place();                 // room for the micro-batches that were added; true: allocated anew
-  int64_t words() const { return num_headers() + norm_.longest(); }  // sent by a rank
+  int64_t words() const { return num_headers() + norm_.nodes().longest(); }  // sent by a rank
   Block take(int64_t bytes, Tier tier = Tier::device) const;
   void upload_tree();
 

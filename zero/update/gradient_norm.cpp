@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <span>
-#include <tuple>
 #include <utility>
 
 #include "comm/gather_values.h"
@@ -15,36 +14,12 @@
 #include "tensor/tensor.h"
 
 namespace zinc::zero {
-namespace {
-
-static_assert(kNormChunk == kernels::kNormChunk);
-
-// Chunks of `placement`, counted from its own start, that lie in `range` of the arena.
-Range chunks_inside(const Placement& placement, const Range& range) {
-  const Range inside = intersect(placement.range(), range);
-  if (inside.empty()) return {0, 0};
-  return {(inside.begin - placement.offset) / kNormChunk,
-          (inside.end - placement.offset + kNormChunk - 1) / kNormChunk};
-}
-
-template <class Visit>
-void for_each_piece(const ShardGroup& group, const OwnedRange& owned, const Visit& visit) {
-  for (size_t i = 0; i < group.placements().size(); ++i) {
-    const Placement& placement = group.placements()[i];
-    if (!is_trained(placement.segment)) continue;
-    const Range chunks = chunks_inside(placement, owned.range);
-    if (!chunks.empty())
-      visit(ParameterIndex{group.index(), static_cast<int>(i)}, placement, chunks);
-  }
-}
-
-}  // namespace
 
 GradientNorm::GradientNorm(const ShardGroups& groups, std::vector<std::vector<OwnedRange>> owned,
                            comm::Communicator& communicator, Context& context, NormPeers peers)
     : groups_(groups),
       owned_(std::move(owned)),
-      nodes_(owned_.size()),
+      nodes_(groups, owned_),
       communicator_(communicator),
       context_(context),
       peers_(std::move(peers)) {
@@ -61,32 +36,6 @@ GradientNorm::GradientNorm(const ShardGroups& groups, std::vector<std::vector<Ow
   bug_check(owned_.size() == 1 || static_cast<int>(owned_.size()) == communicator.size(),
             "gradient norm: ranges of ", owned_.size(), " ranks in a world of ",
             communicator.size());
-  for (size_t rank = 0; rank < owned_.size(); ++rank) {
-    for (const OwnedRange& piece : owned_[rank]) {
-      bug_check(piece.range.begin % kNormChunk == 0 && piece.range.end % kNormChunk == 0,
-                "gradient norm: a range that cuts a chunk");
-      if (rank == me()) first_sums_.push_back(num_own());
-      for_each_piece(
-          groups_[piece.group], piece, [&](ParameterIndex index, const Placement&, Range chunks) {
-            for (const auto& subtree : kernels::chunk_subtrees(chunks.begin, chunks.end)) {
-              nodes_[rank].push_back({index, subtree});
-            }
-          });
-    }
-  }
-  first_sums_.push_back(num_own());
-  for (size_t rank = 0; rank < nodes_.size(); ++rank) {
-    for (size_t i = 0; i < nodes_[rank].size(); ++i) {
-      leaves_.push_back({nodes_[rank][i], static_cast<int>(rank), i});
-    }
-  }
-  std::stable_sort(leaves_.begin(), leaves_.end(), [](const Leaf& a, const Leaf& b) {
-    const auto key = [](const Leaf& leaf) {
-      return std::tuple(leaf.node.parameter.group, leaf.node.parameter.position,
-                        leaf.node.subtree.first);
-    };
-    return key(a) < key(b);
-  });
 }
 
 GradientNorm::~GradientNorm() {
@@ -96,12 +45,6 @@ GradientNorm::~GradientNorm() {
   } catch (...) {
     // The stream has failed. Its next use reports the error.
   }
-}
-
-int64_t GradientNorm::longest() const {
-  size_t most = 0;
-  for (const auto& nodes : nodes_) most = std::max(most, nodes.size());
-  return static_cast<int64_t>(most);
 }
 
 void GradientNorm::require_all(const std::vector<ConstView>& gradients) const {
@@ -132,17 +75,8 @@ void GradientNorm::queue_sums(size_t i, const ConstView& gradient, const Rooms& 
                         .chunk_sums = chunk_sums,
                         .first_nonfinite = rooms.nonfinite.view},
                        stream);
-  std::vector<kernels::ChunkSubtree> trees;
-  for_each_piece(
-      groups_[owned.group], owned, [&](ParameterIndex, const Placement& placement, Range chunks) {
-        // Index of the parameter's first chunk, which another rank may have.
-        const int64_t origin = (placement.offset - owned.range.begin) / kNormChunk;
-        for (const auto& [first, width] : kernels::chunk_subtrees(chunks.begin, chunks.end)) {
-          trees.push_back({origin + first, width});
-        }
-      });
   kernels::chunk_tree_sum({.sums = chunk_sums,
-                           .trees = std::move(trees),
+                           .trees = ChunkNodes::trees_of(groups_[owned.group], owned),
                            .out = sums.narrow(0, sums_of(i).begin, sums_of(i).size())},
                           stream);
 }
@@ -163,7 +97,7 @@ std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& grad
     queued.push_back(
         {.tier = tier,
          .stream = tier == Tier::pinned_host ? host_stream(context_) : context_.compute(),
-         .sums = take_room(*largest, longest(), DType::f64),
+         .sums = take_room(*largest, nodes_.longest(), DType::f64),
          .rooms = take_rooms(*largest, largest->numel())});
   }
   for (const Queued& of_tier : queued) {
@@ -173,7 +107,7 @@ std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& grad
       queue_sums(i, gradients[i], of_tier.rooms, of_tier.sums.view, of_tier.stream);
     }
   }
-  std::vector<double> sums(nodes_[me()].size());
+  std::vector<double> sums(static_cast<size_t>(num_own()));
   for (const Queued& of_tier : queued) {
     std::vector<double> values(sums.size());
     download(of_tier.sums.view.narrow(0, 0, num_own()), values.data(), of_tier.stream);
@@ -186,25 +120,8 @@ std::vector<double> GradientNorm::measure_own(const std::vector<ConstView>& grad
   return sums;
 }
 
-std::vector<std::vector<double>> GradientNorm::exchange(const std::vector<double>& own) {
-  if (owned_.size() == 1) return {own};
-  const int64_t length = longest();
-  std::vector<double> padded = own;
-  padded.resize(static_cast<size_t>(length), 0.0);
-  const Tensor mine = Tensor::from<double>(std::span<const double>(padded), {length});
-  const Tensor all = Tensor::empty({length * communicator_.size()}, DType::f64, Label::workspace);
-  communicator_.all_gather({.shard = mine.view(), .out = all.view()}, context_.compute()).wait();
-  const std::vector<double> values = all.to_vector<double>();
-  std::vector<std::vector<double>> by_rank;
-  for (size_t rank = 0; rank < nodes_.size(); ++rank) {
-    const auto begin = values.begin() + static_cast<int64_t>(rank) * length;
-    by_rank.emplace_back(begin, begin + static_cast<int64_t>(nodes_[rank].size()));
-  }
-  return by_rank;
-}
-
 NormResult GradientNorm::measure(const std::vector<ConstView>& gradients) {
-  return combine(exchange(measure_own(gradients)));
+  return combine(nodes_.exchange(measure_own(gradients), communicator_, context_.compute()));
 }
 
 void GradientNorm::expect_pieces() {
@@ -212,7 +129,7 @@ void GradientNorm::expect_pieces() {
   for (const OwnedRange& piece : own()) largest = std::max(largest, piece.range.size());
   const ConstView on_device;
   piece_rooms_ = take_rooms(on_device, largest);
-  piece_sums_ = take_room(on_device, longest(), DType::f64);
+  piece_sums_ = take_room(on_device, nodes_.longest(), DType::f64);
 }
 
 void GradientNorm::take(const OwnedRange& slice, const ConstView& gradient, StreamRef stream) {
@@ -227,31 +144,24 @@ void GradientNorm::take(const OwnedRange& slice, const ConstView& gradient, Stre
 }
 
 NormResult GradientNorm::measure_taken() {
-  std::vector<double> sums(nodes_[me()].size());
+  std::vector<double> sums(static_cast<size_t>(num_own()));
   download(piece_sums_.view.narrow(0, 0, num_own()), sums.data(),
            context_.stream(StreamRole::reduce));
-  return combine(exchange(sums));
+  return combine(nodes_.exchange(sums, communicator_, context_.compute()));
 }
 
 NormResult GradientNorm::combine(const std::vector<std::vector<double>>& sums) const {
   Sums here{.squares = std::vector<double>(peers_.parameters.size())};
-  for (size_t begin = 0; begin < leaves_.size() && !context_.device().meta;) {
-    size_t end = begin;
-    const size_t parameter = order_.at(groups_.at(leaves_[begin].node.parameter).parameter);
-    std::vector<kernels::ChunkSubtree> subtrees;
-    std::vector<double> values;
-    for (; end < leaves_.size() && leaves_[end].node.parameter == leaves_[begin].node.parameter;
-         ++end) {
-      const Leaf& leaf = leaves_[end];
-      subtrees.push_back(leaf.node.subtree);
-      values.push_back(sums[static_cast<size_t>(leaf.rank)][leaf.place]);
-      if (!std::isfinite(values.back()) && here.nonfinite < 0) {
-        here.nonfinite = static_cast<int64_t>(parameter);
-        here.nonfinite_rank = leaf.rank;
-      }
+  for (const std::span<const ChunkNodes::Leaf> leaves : nodes_.by_parameter()) {
+    if (context_.device().meta) break;
+    const size_t parameter = order_.at(groups_.at(leaves.front().node.parameter).parameter);
+    for (const ChunkNodes::Leaf& leaf : leaves) {
+      if (here.nonfinite >= 0) break;
+      if (std::isfinite(sums[static_cast<size_t>(leaf.rank)][leaf.place])) continue;
+      here.nonfinite = static_cast<int64_t>(parameter);
+      here.nonfinite_rank = leaf.rank;
     }
-    here.squares[parameter] = kernels::combine_chunk_subtrees(subtrees, values);
-    begin = end;
+    here.squares[parameter] = ChunkNodes::sum(leaves, sums);
   }
   return over_slices(over_stages(std::move(here)));
 }
@@ -322,7 +232,7 @@ void GradientNorm::queue(const std::vector<ConstView>& gradients, const View& su
 NormResult GradientNorm::result(double sum_of_squares, int64_t first_nonfinite) const {
   NormResult result{.sum_of_squares = sum_of_squares};
   if (first_nonfinite < 0) return result;
-  const Leaf& leaf = leaves_[static_cast<size_t>(first_nonfinite)];
+  const ChunkNodes::Leaf& leaf = nodes_.leaves()[static_cast<size_t>(first_nonfinite)];
   result.nonfinite = groups_.at(leaf.node.parameter).parameter;
   result.nonfinite_rank = leaf.rank;
   return result;

@@ -22,9 +22,9 @@
 
 #include "comm/world.h"
 #include "core/context.h"
-#include "kernels/chunk_tree_sum.h"
 #include "zero/layout/shard_group.h"
 #include "zero/layout/state_split.h"
+#include "zero/update/chunk_nodes.h"
 
 namespace zinc::zero {
 
@@ -52,17 +52,6 @@ struct NormPeers {
 
 class GradientNorm {
  public:
-  struct Node {
-    ParameterIndex parameter;
-    kernels::ChunkSubtree subtree;
-  };
-  // A node that some rank sends. `place`: its index among the nodes of that rank.
-  struct Leaf {
-    Node node;
-    int rank = 0;
-    size_t place = 0;
-  };
-
   // owned[r]: the slices that rank r measures, both ends multiples of kNormChunk. Together the
   // slices hold every trained element once. One entry: every rank has all elements, and nothing is
   // exchanged. `groups`, `communicator` and `context` must outlive this. `peers`: ranks that have
@@ -91,14 +80,11 @@ class GradientNorm {
   // For DeviceVerdict, which finishes the norm itself. Queues the sums of this rank's nodes to
   // `sums`, [num_own()] f64 on the device, on the compute stream. All gradients are on the device.
   void queue(const std::vector<ConstView>& gradients, const View& sums);
-  // The nodes of all ranks in the order in which they are summed: by parameter, then by index in
-  // it.
-  const std::vector<Leaf>& leaves() const { return leaves_; }
-  // The largest number of nodes of any rank, and the number of this rank.
-  int64_t longest() const;
-  int64_t num_own() const { return static_cast<int64_t>(nodes_[me()].size()); }
+  const ChunkNodes& nodes() const { return nodes_; }
+  // The number of this rank's nodes.
+  int64_t num_own() const { return static_cast<int64_t>(nodes_.of_rank(me()).size()); }
   bool is_spread() const { return owned_.size() > 1; }
-  // The result for a sum. `first_nonfinite`: index into leaves(); -1: all are finite.
+  // The result for a sum. `first_nonfinite`: index into nodes().leaves(); -1: all are finite.
   NormResult result(double sum_of_squares, int64_t first_nonfinite) const;
 
   // Names a gradient that is not finite: "transformer.h.3.mlp.c_fc.weight, in the shard of rank 2".
@@ -128,13 +114,12 @@ class GradientNorm {
     Rooms rooms;
   };
   // The sums of this rank's i-th range, among all of this rank's sums.
-  Range sums_of(size_t i) const { return {first_sums_[i], first_sums_[i + 1]}; }
+  Range sums_of(size_t i) const { return nodes_.of_slice(me(), i); }
   // Queues the sums of the subtrees of this rank's i-th range to their place in `sums`. `gradient`:
   // the values of the range.
   void queue_sums(size_t i, const ConstView& gradient, const Rooms& rooms, const View& sums,
                   StreamRef stream);
   std::vector<double> measure_own(const std::vector<ConstView>& gradients);
-  std::vector<std::vector<double>> exchange(const std::vector<double>& own);
   // Sums of squares of whole parameters of the model, by their order.
   struct Sums {
     std::vector<double> squares;
@@ -155,9 +140,7 @@ class GradientNorm {
 
   const ShardGroups& groups_;
   std::vector<std::vector<OwnedRange>> owned_;
-  std::vector<std::vector<Node>> nodes_;  // by rank, in the order of measure_own's result
-  std::vector<int64_t> first_sums_;       // sums_of()
-  std::vector<Leaf> leaves_;
+  ChunkNodes nodes_;
   comm::Communicator& communicator_;
   Context& context_;
   NormPeers peers_;

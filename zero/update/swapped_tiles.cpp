@@ -16,13 +16,21 @@ SwappedTiles::SwappedTiles(TileInputs& inputs, const std::vector<UpdatedRange>& 
       update_(update),
       buffers_(1 + (options.read_ahead ? 1 : 0) + (options.write_behind ? 1 : 0)),
       queue_(tiles_in(options.order)),
-      gradient_tiles_(find_gradient_tiles()) {
+      gradient_tiles_(find_gradient_tiles()),
+      master_tiles_(find_master_tiles()) {
   options_.states->settle();
   const auto take = [&](int64_t bytes) {
     return context.allocate(bytes, Label::staging, Tier::pinned_host);
   };
+  int64_t master_bytes = 0;
+  for (const auto& tile : master_tiles_) {
+    if (!tile) continue;
+    master_bytes =
+        std::max(master_bytes, options_.states->bytes_of(options_.states->tiles()[*tile]));
+  }
   for (Buffer& buffer : buffers_) {
     buffer.memory = take(largest_bytes());
+    if (master_bytes > 0) buffer.master = take(master_bytes);
     if (std::ranges::any_of(gradient_tiles_, [](const auto& tile) { return tile.has_value(); })) {
       buffer.gradient = take(options_.gradients->largest_tile_bytes());
     }
@@ -106,6 +114,22 @@ std::vector<std::optional<size_t>> SwappedTiles::find_gradient_tiles() const {
   return found;
 }
 
+std::vector<std::optional<size_t>> SwappedTiles::find_master_tiles() const {
+  std::vector<std::optional<size_t>> found(queue_.size());
+  for (size_t place = 0; place < queue_.size() && options_.reads_master; ++place) {
+    const Tile& tile = tile_at(place);
+    if (tile.planes.has(kMasterPlane)) continue;
+    const std::vector<Tile>& tiles = options_.states->tiles();
+    const auto same = std::ranges::find_if(tiles, [&](const Tile& other) {
+      return other.planes.has(kMasterPlane) && other.group == tile.group &&
+             other.range == tile.range;
+    });
+    bug_check(same != tiles.end(), "a tile of states has no master weights");
+    found[place] = static_cast<size_t>(same - tiles.begin());
+  }
+  return found;
+}
+
 int64_t SwappedTiles::largest_bytes() const {
   int64_t largest = 0;
   for (const size_t tile : queue_) {
@@ -122,7 +146,7 @@ bool SwappedTiles::is_there(size_t place) {
   const int group = tile_at(place).group;
   const Buffer& buffer = buffer_of(place);
   return place < next_read_ && is_ready(group) && buffer.transfer.query() &&
-         inputs_.has_arrived(group) &&
+         buffer.master_transfer.query() && inputs_.has_arrived(group) &&
          (!gradient_tiles_[place] || (buffer.has_gradient && buffer.gradient_transfer.query()));
 }
 
@@ -139,20 +163,25 @@ void SwappedTiles::update_next() {
   Buffer& buffer = buffer_of(place);
   take_gradient(place);
   buffer.transfer.wait();
+  buffer.master_transfer.wait();
   if (options_.read_ahead) start_reads();
   start_gradient_reads();
   buffer.sent = compute(place, buffer);
-  // The disk writes the buffer after the update.
-  host()->synchronize();
-  buffer.transfer = options_.states->start_write(queue_[place], buffer.memory);
   ++next_update_;
+  // The disk writes the buffer after the update, or reads the next tile to it.
+  host()->synchronize();
+  if (!options_.writes) return;
+  buffer.transfer = options_.states->start_write(queue_[place], buffer.memory);
   if (!options_.write_behind) buffer.transfer.wait();
 }
 
 void SwappedTiles::start_reads() {
   const size_t most = options_.read_ahead ? buffers_.size() : 1;
+  const auto may_read = [&](const Tile& tile) {
+    return !options_.is_read_before || !options_.is_read_before(tile) || is_ready(tile.group);
+  };
   while (next_read_ < std::min(next_update_ + most, queue_.size()) &&
-         buffer_of(next_read_).is_free()) {
+         may_read(tile_at(next_read_)) && buffer_of(next_read_).is_free()) {
     start_read();
   }
 }
@@ -161,9 +190,13 @@ void SwappedTiles::start_read() {
   const size_t place = next_read_++;
   Buffer& buffer = buffer_of(place);
   buffer.transfer.wait();
+  buffer.master_transfer.wait();
   buffer.sent.wait();
   host()->synchronize();
   buffer.transfer = options_.states->start_read(queue_[place], buffer.memory);
+  if (const auto tile = master_tiles_[place]) {
+    buffer.master_transfer = options_.states->start_read(*tile, buffer.master);
+  }
   buffer.has_gradient = false;
 }
 
@@ -206,6 +239,9 @@ Event SwappedTiles::compute(size_t place, const Buffer& buffer) {
   optim::Update update{.weights = states.plane(tile, buffer.memory, kMasterPlane),
                        .gradient = gradient ? options_.gradients->values(*gradient, buffer.gradient)
                                             : inputs_.gradient(slice->part(tile.range))};
+  if (const auto master = master_tiles_[place]) {
+    update.weights = states.plane(states.tiles()[*master], buffer.master, kMasterPlane);
+  }
   const int first = std::max(tile.planes.begin, kFirstStatePlane);
   for (int plane = first; plane < tile.planes.end; ++plane) {
     update.states[static_cast<size_t>(plane - first)] = states.plane(tile, buffer.memory, plane);

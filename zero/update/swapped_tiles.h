@@ -7,6 +7,8 @@
 //   behind.
 // - States do not wait for gradients: a tile is read as soon as its buffer is free. The buffer is
 //   free when the write of the tile before, and the copy of its weights to the model, are over.
+// - Master weights that an update only reads (directions) are a tile of their own, with a buffer
+//   beside that of the states. They are read with the states.
 // - Gradients in swap space have a buffer beside that of the tile's states. They are read once the
 //   read of the states has started and the gradients are there.
 #pragma once
@@ -35,6 +37,12 @@ struct SwappedTilesOptions {
   SwappedGradients* gradients = nullptr;  // null: they are in host memory
   // The tiles whose update reads gradients; empty: all.
   std::function<bool(const Tile& tile)> reads_gradient{};
+  // Tiles without master weights are updated beside those of another tile, which do not change.
+  bool reads_master = false;
+  bool writes = true;  // false: the tiles of the round do not change
+  // Tiles that another round reads before: they are not read ahead of their group's update; empty:
+  // none.
+  std::function<bool(const Tile& tile)> is_read_before{};
   std::vector<int> order;     // the trained groups, in the order of their updates
   bool read_ahead = false;    // the next tile is read while a tile is updated
   bool write_behind = false;  // a tile is written while the next one is read and updated
@@ -61,15 +69,18 @@ class SwappedTiles final : public TileDriver {
   struct Buffer {
     Block memory;
     Block gradient;             // with gradients in swap space
+    Block master;               // with reads_master
     bool has_gradient = false;  // the tile's gradient is here or being read
     Event sent;                 // behind the copy of the updated weights from here
     offload::SwapSpace::Transfer transfer;
     offload::SwapSpace::Transfer gradient_transfer;
-    bool is_free() const { return transfer.query() && sent.query(); }
+    offload::SwapSpace::Transfer master_transfer;
+    bool is_free() const { return transfer.query() && master_transfer.query() && sent.query(); }
   };
 
   std::vector<size_t> tiles_in(const std::vector<int>& order) const;
   std::vector<std::optional<size_t>> find_gradient_tiles() const;
+  std::vector<std::optional<size_t>> find_master_tiles() const;
   int64_t largest_bytes() const;
   StreamRef host() const { return update_.stream(); }
   // The buffer of the tile at this place in the queue.
@@ -98,6 +109,8 @@ class SwappedTiles final : public TileDriver {
   const std::vector<size_t> queue_;  // tiles
   // By place in the queue: the tile of gradients in swap space that the update reads; absent: none.
   const std::vector<std::optional<size_t>> gradient_tiles_;
+  // The tile of the master weights beside it; absent: it has them itself, or none are read.
+  const std::vector<std::optional<size_t>> master_tiles_;
   size_t next_read_ = 0;  // index into queue_
   size_t next_update_ = 0;
   std::vector<int> ready_;  // groups that are ready in this step

@@ -20,7 +20,7 @@
 // New weights travel from where they were computed to the model's copy.
 //
 // An update of matrices has two rounds of tiles: one makes directions from gradients and states,
-// the other changes weights by the steps that came of them (matrix_phase.h). A slice has the views
+// the other changes weights by the steps that came of them (whole_phase.h). A slice has the views
 // that its round reads and changes, and no others.
 #pragma once
 

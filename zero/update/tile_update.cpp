@@ -10,8 +10,6 @@
 namespace zinc::zero {
 namespace {
 
-bool is_narrow(const UpdatedRange& slice) { return is_16bit_float(slice.model_dtype); }
-
 // Elements [begin, begin + numel) of a view [n], or an absent view.
 template <class AnyView>
 AnyView part_of(const AnyView& view, int64_t begin, int64_t numel) {
@@ -49,7 +47,7 @@ UpdatedWeights::UpdatedWeights(WeightStore& weights, const std::vector<UpdatedRa
   int64_t bytes = 0;
   for (const UpdatedRange& slice : slices) {
     const bool stays = slice.model_tier == Tier::device && tier == Tier::device;
-    if (!is_narrow(slice) || stays) continue;
+    if (!slice.is_rounded || stays) continue;
     bytes = std::max(bytes, std::min(tile_numel, slice.range.size()) * size_of(slice.model_dtype));
   }
   if (bytes == 0) return;
@@ -94,27 +92,29 @@ void TileUpdate::issue(const UpdatedRange& slice, Range tile, const optim::Updat
                        const Rule& rule) {
   args().rules.gate().wait(slice.group, tile, context_.trace());
   for (const UpdateRules::RuledRange& part : args().rules.ranges(slice.group, tile)) {
-    rule(part_of(slice, update, tile, part), part.hyper);
+    rule(part_of(slice, update, tile, part), part);
   }
 }
 
 void TileUpdate::issue(const UpdatedRange& slice, Range tile, const optim::Update& update) {
   const optim::Optimizer& optimizer = args().optimizer;
-  issue(slice, tile, update, [&](const optim::Update& part, const optim::HyperParameters& hyper) {
-    if (slice.segment != SegmentKind::matrices) return optimizer.update(part, hyper, stream());
+  issue(slice, tile, update, [&](const optim::Update& part, const UpdateRules::RuledRange& of) {
+    if (slice.segment != SegmentKind::whole) return optimizer.update(part, of.hyper, stream());
     optim::Update step = part;
     step.factor = {};
-    optimizer.matrix_rule()->apply(step, hyper, stream());
+    step.states = {};
+    if (whole_->measures()) step.sums = whole_->sums(slice.group, of.range);
+    optimizer.whole_rule()->apply(step, of.hyper, stream());
   });
 }
 
 DeviceTileUpdate::DeviceTileUpdate(WeightStore& weights, const std::vector<UpdatedRange>& slices,
-                                   Context& context, int64_t tile_numel)
-    : TileUpdate(context, {weights, slices, context, Tier::device, tile_numel}) {}
+                                   Context& context, int64_t tile_numel, const WholePhase* whole)
+    : TileUpdate(context, {weights, slices, context, Tier::device, tile_numel}, whole) {}
 
 Event DeviceTileUpdate::compute(const UpdatedRange& slice, Range tile, optim::Update update) {
   const bool is_in_place = slice.model_tier == Tier::device;
-  if (!is_in_place && is_narrow(slice)) {
+  if (!is_in_place && slice.is_rounded) {
     update.model_weights = updated().buffer(slice, tile.size());
   } else if (is_in_place && slice.model_weights) {
     update.model_weights =
@@ -146,8 +146,8 @@ void FactorCopy::take(const ConstView& factor, StreamRef stream) {
 }
 
 HostTileUpdate::HostTileUpdate(WeightStore& weights, const std::vector<UpdatedRange>& slices,
-                               Context& context, int64_t tile_numel)
-    : TileUpdate(context, {weights, slices, context, Tier::pinned_host, tile_numel}),
+                               Context& context, int64_t tile_numel, const WholePhase* whole)
+    : TileUpdate(context, {weights, slices, context, Tier::pinned_host, tile_numel}, whole),
       factor_(context, Tier::pinned_host) {}
 
 void HostTileUpdate::begin(const StepArguments& args) {
@@ -157,7 +157,7 @@ void HostTileUpdate::begin(const StepArguments& args) {
 
 Event HostTileUpdate::compute(const UpdatedRange& slice, Range tile, optim::Update update) {
   bug_check(!args().skip, "a skipped update would send what is in the buffer");
-  if (is_narrow(slice)) update.model_weights = updated().buffer(slice, tile.size());
+  if (slice.is_rounded) update.model_weights = updated().buffer(slice, tile.size());
   const View sent = update.model_weights ? update.model_weights : update.weights;
   update.factor = factor_.get();
   update.step = args().step;
@@ -170,8 +170,8 @@ Event HostTileUpdate::compute(const UpdatedRange& slice, Range tile, optim::Upda
 }
 
 DirectionTiles::DirectionTiles(WeightStore& weights, Context& context, Tier tier,
-                               const MatrixPhase& directions)
-    : TileUpdate(context, {weights, {}, context, tier, 1}),
+                               const WholePhase& directions)
+    : TileUpdate(context, {weights, {}, context, tier, 1}, &directions),
       directions_(directions),
       factor_(context, tier) {}
 
@@ -181,16 +181,20 @@ void DirectionTiles::begin(const StepArguments& args) {
 }
 
 Event DirectionTiles::compute(const UpdatedRange& slice, Range tile, optim::Update update) {
-  bug_check(!args().skip, "the host decides over a step with matrices");
+  bug_check(!args().skip, "the host decides over a step with whole parameters");
   update.factor = factor_.get();
   update.step = args().step;
+  update.weights = host_memory(update.weights);
   update.gradient = host_memory(update.gradient);
   update.direction = host_memory(directions_.values(slice.part(tile)));
   for (View& state : update.states) state = host_memory(state);
-  const optim::MatrixRule& rule = *args().optimizer.matrix_rule();
-  issue(slice, tile, update, [&](const optim::Update& part, const optim::HyperParameters& hyper) {
-    rule.direct(part, hyper, stream());
+  const optim::WholeRule& rule = *args().optimizer.whole_rule();
+  issue(slice, tile, update, [&](const optim::Update& part, const UpdateRules::RuledRange& of) {
+    rule.direct(part, of.hyper, stream());
   });
+  if (directions_.measures()) {
+    directions_.measure(slice.part(tile), update.weights, update.direction, stream());
+  }
   return {};
 }
 

@@ -12,8 +12,8 @@
 #include "core/view.h"
 #include "optim/optimizer.h"
 #include "zero/group/weight_store.h"
-#include "zero/update/matrix_phase.h"
 #include "zero/update/update_rules.h"
+#include "zero/update/whole_phase.h"
 
 namespace zinc::zero {
 
@@ -74,28 +74,30 @@ class TileUpdate {
   StreamRef stream() const { return updated_.stream(); }
 
  protected:
-  TileUpdate(Context& context, UpdatedWeights updated)
-      : context_(context), updated_(std::move(updated)) {}
+  // `whole`: of slices that are updated as whole parameters; null: there are none.
+  TileUpdate(Context& context, UpdatedWeights updated, const WholePhase* whole)
+      : context_(context), updated_(std::move(updated)), whole_(whole) {}
   Context& context() const { return context_; }
   const StepArguments& args() const { return *args_; }
   // Calls `rule` for each part of the tile, cut where hyper-parameters change.
-  using Rule = std::function<void(const optim::Update& part, const optim::HyperParameters& hyper)>;
+  using Rule = std::function<void(const optim::Update& part, const UpdateRules::RuledRange& range)>;
   void issue(const UpdatedRange& slice, Range tile, const optim::Update& update, const Rule& rule);
-  // Issues the rule that changes the slice's weights: the optimizer's, or its matrix rule.
+  // Issues the rule that changes the slice's weights: the optimizer's, or its whole rule.
   void issue(const UpdatedRange& slice, Range tile, const optim::Update& update);
 
  private:
   Context& context_;
   UpdatedWeights updated_;
+  const WholePhase* const whole_;
   const StepArguments* args_ = nullptr;
 };
 
 // On the device. Weights whose model copy is on the device too are updated in place.
 class DeviceTileUpdate final : public TileUpdate {
  public:
-  // As UpdatedWeights.
+  // As UpdatedWeights, and TileUpdate.
   DeviceTileUpdate(WeightStore& weights, const std::vector<UpdatedRange>& slices, Context& context,
-                   int64_t tile_numel);
+                   int64_t tile_numel, const WholePhase* whole);
   Event compute(const UpdatedRange& slice, Range tile, optim::Update update) override;
 };
 
@@ -118,7 +120,7 @@ class FactorCopy {
 class HostTileUpdate final : public TileUpdate {
  public:
   HostTileUpdate(WeightStore& weights, const std::vector<UpdatedRange>& slices, Context& context,
-                 int64_t tile_numel);
+                 int64_t tile_numel, const WholePhase* whole);
   void begin(const StepArguments& args) override;
   Event compute(const UpdatedRange& slice, Range tile, optim::Update update) override;
 
@@ -126,17 +128,17 @@ class HostTileUpdate final : public TileUpdate {
   FactorCopy factor_;
 };
 
-// The directions of matrices, on either processor: Note [Whole matrices]. Changes states and no
-// weights.
+// The directions of whole parameters, on either processor: Note [Whole parameters]. Changes states
+// and no weights.
 class DirectionTiles final : public TileUpdate {
  public:
   // `tier`: where the states are when they are updated. `directions` must outlive this.
-  DirectionTiles(WeightStore& weights, Context& context, Tier tier, const MatrixPhase& directions);
+  DirectionTiles(WeightStore& weights, Context& context, Tier tier, const WholePhase& directions);
   void begin(const StepArguments& args) override;
   Event compute(const UpdatedRange& slice, Range tile, optim::Update update) override;
 
  private:
-  const MatrixPhase& directions_;
+  const WholePhase& directions_;
   FactorCopy factor_;
 };
 

@@ -24,15 +24,15 @@ std::vector<UpdatedRange> computed(bool on_host, const std::vector<UpdatedRange>
   return found;
 }
 
-bool is_of_matrices(const UpdatedRange& slice) { return slice.segment == SegmentKind::matrices; }
+bool is_whole(const UpdatedRange& slice) { return slice.segment == SegmentKind::whole; }
 
-// Gradients, and the steps of matrices.
+// Gradients, and the steps of whole parameters.
 class StepInputs final : public TileInputs {
  public:
-  StepInputs(GradientStore& gradients, const MatrixPhase* matrices)
-      : gradients_(gradients), matrices_(matrices) {}
+  StepInputs(GradientStore& gradients, const WholePhase* whole)
+      : gradients_(gradients), whole_(whole) {}
   ConstView gradient(const OwnedRange& slice) override {
-    if (slice.segment == SegmentKind::matrices) return matrices_->values(slice);
+    if (slice.segment == SegmentKind::whole) return whole_->values(slice);
     return gradients_.gradient(slice);
   }
   bool has_arrived(int group) override { return gradients_.has_arrived(group); }
@@ -40,7 +40,7 @@ class StepInputs final : public TileInputs {
 
  private:
   GradientStore& gradients_;
-  const MatrixPhase* const matrices_;
+  const WholePhase* const whole_;
 };
 
 }  // namespace
@@ -68,46 +68,60 @@ WeightUpdate::WeightUpdate(WeightStore& weights, GatheredWeights& gathered,
 }
 
 void WeightUpdate::make_directions() {
-  if (options_.matrix_windows.empty()) return;
+  if (options_.whole_windows.empty()) return;
   const bool host_tiles = !options_.on_device;
-  matrices_ = std::make_unique<MatrixPhase>(
-      *options_.matrix_rule, groups_,
+  whole_ = std::make_unique<WholePhase>(
+      *options_.whole_rule, groups_,
       std::vector<OwnedRange>(weights_.slices().begin(), weights_.slices().end()), communicator_,
       context_,
-      MatrixPhaseOptions{
-          .windows = options_.matrix_windows, .parts = options_.parts, .host_tiles = host_tiles});
-  std::ranges::copy_if(weights_.slices(), std::back_inserter(direct_.slices), is_of_matrices);
-  for (UpdatedRange& slice : direct_.slices) slice.weights = slice.model_weights = {};
+      WholePhaseOptions{
+          .windows = options_.whole_windows, .parts = options_.parts, .host_tiles = host_tiles});
+  std::ranges::copy_if(weights_.slices(), std::back_inserter(direct_.slices), is_whole);
+  const bool reads_weights = options_.whole_rule->measures().weights;
+  for (UpdatedRange& slice : direct_.slices) {
+    slice.model_weights = {};
+    if (!reads_weights) slice.weights = {};
+  }
   const auto take = [&](Tier tier) {
     direct_.processors.push_back(
-        std::make_unique<DirectionTiles>(weights_, context_, tier, *matrices_));
+        std::make_unique<DirectionTiles>(weights_, context_, tier, *whole_));
     return direct_.processors.back().get();
   };
   TileUpdate* const on_device = take(Tier::device);
   const bool has_host = host_tiles && tier_of_most(direct_.slices) != Tier::device;
   SwappedTilesOptions swap = options_.swap;
-  swap.is_in_round = [](const Tile& tile) {
-    return tile.segment == SegmentKind::matrices && !tile.planes.has(kMasterPlane);
+  // States and master weights of whole parameters are tiles of their own. Without states, master
+  // weights stand in for them.
+  swap.writes = options_.whole_rule->num_states() > 0;
+  swap.is_in_round = [has_states = swap.writes](const Tile& tile) {
+    return tile.segment == SegmentKind::whole && tile.planes.has(kMasterPlane) != has_states;
   };
+  swap.reads_master = reads_weights;
   make_drivers(direct_, gradients_, on_device, has_host ? take(Tier::pinned_host) : nullptr, swap);
 }
 
 void WeightUpdate::make_update() {
-  inputs_ = std::make_unique<StepInputs>(gradients_, matrices_.get());
+  inputs_ = std::make_unique<StepInputs>(gradients_, whole_.get());
   update_.slices = weights_.slices();
   for (UpdatedRange& slice : update_.slices) {
-    if (is_of_matrices(slice)) slice.states = {};
+    if (is_whole(slice)) slice.states = {};
   }
   const std::vector<UpdatedRange> on_host = computed(true, update_.slices, options_.on_device);
   auto device = std::make_unique<DeviceTileUpdate>(
-      weights_, computed(false, update_.slices, options_.on_device), context_, tile_numel());
+      weights_, computed(false, update_.slices, options_.on_device), context_, tile_numel(),
+      whole_.get());
   std::unique_ptr<HostTileUpdate> host;
   if (!on_host.empty()) {
-    host = std::make_unique<HostTileUpdate>(weights_, on_host, context_, tile_numel());
+    host =
+        std::make_unique<HostTileUpdate>(weights_, on_host, context_, tile_numel(), whole_.get());
   }
   SwappedTilesOptions swap = options_.swap;
   swap.is_in_round = [](const Tile& tile) { return tile.planes.has(kMasterPlane); };
-  swap.reads_gradient = [](const Tile& tile) { return tile.segment != SegmentKind::matrices; };
+  const optim::WholeRule* const rule = options_.whole_rule;
+  if (rule != nullptr && (rule->measures().weights || rule->num_states() == 0)) {
+    swap.is_read_before = [](const Tile& tile) { return tile.segment == SegmentKind::whole; };
+  }
+  swap.reads_gradient = [](const Tile& tile) { return tile.segment != SegmentKind::whole; };
   make_drivers(update_, *inputs_, device.get(), host.get(), swap);
   update_.processors.push_back(std::move(device));
   if (host) update_.processors.push_back(std::move(host));
@@ -127,7 +141,7 @@ void WeightUpdate::make_drivers(Round& round, TileInputs& inputs, TileUpdate* on
   };
   const bool has_device = std::ranges::any_of(
       slices, [](const UpdatedRange& slice) { return slice.tier == Tier::device; });
-  if (tier == Tier::device || (has_device && matrices_ != nullptr)) {
+  if (tier == Tier::device || (has_device && whole_ != nullptr)) {
     add(std::make_unique<DeviceTiles>(inputs, slices, *on_device, tiles));
   } else if (has_device) {
     add(std::make_unique<DevicePart>(inputs, slices, *on_device, tiles));
@@ -186,10 +200,10 @@ void WeightUpdate::update_all() {
 void WeightUpdate::direct(int group) {
   guarded([&] {
     if (!is_under_way_) return;
-    const std::vector<int>& open = matrices_->groups_in_window();
+    const std::vector<int>& open = whole_->groups_in_window();
     if (std::ranges::find(open, group) == open.end()) {
       close_window();
-      matrices_->open(group);
+      whole_->open(group);
       // Its memory belongs to the compute stream, which may still use what lay there before.
       for (const auto& processor : direct_.processors) {
         order(context_.compute(), processor->stream());
@@ -201,15 +215,15 @@ void WeightUpdate::direct(int group) {
 
 void WeightUpdate::transform(int group) {
   guarded([&] {
-    if (is_skipped_) return matrices_->rehearse(group, args_->rules);
+    if (is_skipped_) return whole_->rehearse(group, args_->rules);
     if (!is_under_way_) return;
-    for (const int directed : matrices_->groups_in_window()) {
+    for (const int directed : whole_->groups_in_window()) {
       for (const auto& driver : direct_.drivers) driver->finish(directed);
     }
     for (const auto& processor : direct_.processors) {
       order(processor->stream(), context_.compute());
     }
-    matrices_->transform(group, args_->rules);
+    whole_->transform(group, args_->rules, args_->step);
     for (const auto& processor : update_.processors) {
       order(context_.compute(), processor->stream());
     }
@@ -217,7 +231,7 @@ void WeightUpdate::transform(int group) {
 }
 
 void WeightUpdate::close_window() {
-  for (const int group : matrices_->groups_in_window()) {
+  for (const int group : whole_->groups_in_window()) {
     for (const auto& driver : update_.drivers) driver->finish(group);
   }
   for (const auto& processor : update_.processors) order(processor->stream(), context_.compute());
@@ -269,7 +283,7 @@ void WeightUpdate::advance() {
 }
 
 void WeightUpdate::end_step() {
-  if (matrices_ != nullptr && is_skipped_) matrices_->close();
+  if (whole_ != nullptr && is_skipped_) whole_->close();
   if (next_join_ < options_.order.size()) return gradients_.discard_on_device();
   finish_own();
   gradients_.discard();
@@ -316,7 +330,7 @@ void WeightUpdate::begin_tiles(bool during_backward) {
 void WeightUpdate::end_tiles() {
   for (const auto& driver : direct_.drivers) driver->end();
   for (const auto& driver : update_.drivers) driver->end();
-  if (matrices_ != nullptr) matrices_->close();
+  if (whole_ != nullptr) whole_->close();
 }
 
 }  // namespace zinc::zero

@@ -15,8 +15,8 @@
 // the forward pass that follows. Groups are updated in the order in which that pass uses them.
 //
 // What an update does with a group's slices, tier by tier: Note [Tiles of an update] in
-// tile_drivers.h. Groups with matrices are updated within the step: direct() of the groups of a
-// window, transform(), then update(): Note [Whole matrices] in matrix_phase.h.
+// tile_drivers.h. Groups with whole parameters are updated within the step: direct() of the groups
+// of a window, transform(), then update(): Note [Whole parameters] in whole_phase.h.
 #pragma once
 
 #include <cstddef>
@@ -32,10 +32,10 @@
 #include "zero/group/gathered_weights.h"
 #include "zero/group/gradient_store.h"
 #include "zero/group/weight_store.h"
-#include "zero/update/matrix_phase.h"
 #include "zero/update/swapped_tiles.h"
 #include "zero/update/tile_drivers.h"
 #include "zero/update/tile_update.h"
+#include "zero/update/whole_phase.h"
 
 namespace zinc::zero {
 
@@ -44,10 +44,10 @@ struct WeightUpdateOptions {
   int64_t tile_numel = 1;      // elements per tile; rounded up to kNormChunk
   bool on_device = false;      // the device updates states in host memory
   SwappedTilesOptions swap{};  // with states in swap space
-  // For an optimizer with a matrix rule.
-  const optim::MatrixRule* matrix_rule = nullptr;
-  std::vector<std::vector<int>> matrix_windows{};  // MatrixPhaseOptions::windows
-  int parts = 1;                                   // MatrixPhaseOptions::parts
+  // For an optimizer with a whole rule.
+  const optim::WholeRule* whole_rule = nullptr;
+  std::vector<std::vector<int>> whole_windows{};  // WholePhaseOptions::windows
+  int parts = 1;                                  // WholePhaseOptions::parts
 };
 
 // All calls come from the issuing thread. If the update fails, every later call throws the same
@@ -77,7 +77,7 @@ class WeightUpdate {
 
   // The following calls do nothing if no update is under way.
   //
-  // Issues the directions of the group's matrices, or lets advance() do so.
+  // Issues the directions of the group's whole parameters, or lets advance() do so.
   void direct(int group);
   // The directions of the window that ends with this group become steps. Waits for states and
   // gradients in swap space. Collective.
@@ -105,6 +105,8 @@ class WeightUpdate {
   // Throws IoError.
   void settle_gradients();
   bool is_pending() const { return args_.has_value(); }
+  // Null: no parameter is updated as a whole.
+  const WholePhase* whole_phase() const { return whole_.get(); }
 
  private:
   // A round of tiles over the slices: the slices as the round sees them, and its drivers.
@@ -123,7 +125,7 @@ class WeightUpdate {
   void make_drivers(Round& round, TileInputs& inputs, TileUpdate* on_device, TileUpdate* on_host,
                     const SwappedTilesOptions& swap);
   int64_t tile_numel() const;  // a multiple of kNormChunk
-  // Ends the window of matrices that is open, whose updates have begun.
+  // Ends the window that is open, whose updates have begun.
   void close_window();
   // Issues the rest of the updates of the first `end` groups in `order`, and publishes them.
   void publish_until(size_t end);
@@ -138,11 +140,11 @@ class WeightUpdate {
   const ShardGroups& groups_;
   comm::Communicator& communicator_;
   Context& context_;
-  ByGroup<size_t> places_;                 // by group: index in `order`
-  std::unique_ptr<MatrixPhase> matrices_;  // null: no matrix is updated as a whole
-  std::unique_ptr<TileInputs> inputs_;     // of update_
-  Round direct_;                           // makes directions; empty without matrices
-  Round update_;                           // changes weights
+  ByGroup<size_t> places_;              // by group: index in `order`
+  std::unique_ptr<WholePhase> whole_;   // null: no parameter is updated as a whole
+  std::unique_ptr<TileInputs> inputs_;  // of update_
+  Round direct_;                        // makes directions; empty without whole parameters
+  Round update_;                        // changes weights
 
   // State of the update under way.
   std::optional<StepArguments> args_;

@@ -37,22 +37,23 @@ int64_t room_bytes(const ShardGroups& groups, int world) {
 }
 
 // InvalidArgument where the source lacks anything that the model has, or has it in another shape.
-// `has`: whether a parameter has values of a kind.
-void require_fit(const StateSource& source, nn::Model& model,
-                 std::span<const std::string_view> kinds,
-                 const std::function<bool(const nn::Parameter& parameter, size_t kind)>& has) {
+// `shape_of`: the shape of a parameter's values of a kind; absent: it has none.
+void require_fit(
+    const StateSource& source, nn::Model& model, std::span<const std::string_view> kinds,
+    const std::function<std::optional<Shape>(const nn::Parameter&, size_t kind)>& shape_of) {
   std::vector<std::string> problems;
   for (const nn::Parameter* parameter : model.parameters()) {
     if (parameter->numel() == 0) continue;
     for (size_t i = 0; i < kinds.size(); ++i) {
       const std::string_view kind = kinds[i];
-      if (!has(*parameter, i)) continue;
+      const std::optional<Shape> wanted = shape_of(*parameter, i);
+      if (!wanted) continue;
       const std::optional<Shape> shape = source.shape_of(parameter->name(), kind);
       if (!shape) {
         problems.push_back(str(kind, " of ", parameter->name(), ": missing"));
-      } else if (*shape != parameter->whole_shape()) {
-        problems.push_back(str(kind, " of ", parameter->name(), ": shape ", *shape,
-                               ", the model has ", parameter->whole_shape()));
+      } else if (*shape != *wanted) {
+        problems.push_back(
+            str(kind, " of ", parameter->name(), ": shape ", *shape, ", the model has ", *wanted));
       }
     }
   }
@@ -114,8 +115,15 @@ bool EngineValues::has_kind(const nn::Parameter& parameter, int plane) const {
   const ParameterIndex index = index_of(parameter, parts_.groups);
   // The ranks of a pipeline that have the parameter look themselves.
   if (index == kInNoGroup) return false;
+  if (is_vector(plane)) return vector_shape(parameter, plane).has_value();
   const SegmentKind segment = parts_.groups.at(index).segment;
   return is_trained(segment) && has_plane(parts_.optimizer.states(), segment, plane);
+}
+
+std::optional<Shape> EngineValues::vector_shape(const nn::Parameter& parameter, int plane) const {
+  if (!parts_.whole.contains(&parameter)) return std::nullopt;
+  return parts_.optimizer.whole_rule()->vector_shape(
+      parameter.whole_shape(), plane - first_vector(parts_.optimizer.states()));
 }
 
 void EngineValues::require_one_state() const {
@@ -133,11 +141,13 @@ int EngineValues::plane_of(const nn::Parameter& parameter, std::string_view stat
   const int plane = kFirstStatePlane + parts_.optimizer.state_index(state);
   require_trained_in_pipeline(parameter);
   if (is_here(parameter)) require_trained(parts_.groups.at(index_of(parameter, parts_.groups)));
-  const bool is_matrix = parts_.matrices.contains(&parameter);
-  require(has_plane(parts_.optimizer.states(),
-                    is_matrix ? SegmentKind::matrices : SegmentKind::trained, plane),
-          "parameter '", parameter.name(), "' has no state called '", state,
-          "': the update rule takes it ", is_matrix ? "as a whole matrix" : "element by element");
+  const bool is_whole = parts_.whole.contains(&parameter);
+  const bool has = is_vector(plane)
+                       ? vector_shape(parameter, plane).has_value()
+                       : has_plane(parts_.optimizer.states(),
+                                   is_whole ? SegmentKind::whole : SegmentKind::trained, plane);
+  require(has, "parameter '", parameter.name(), "' has no state called '", state,
+          "': the update rule takes it ", is_whole ? "as a whole" : "element by element");
   return plane;
 }
 
@@ -158,15 +168,31 @@ Tensor EngineValues::whole_of(const nn::Parameter& parameter, const Tensor& here
 
 Tensor EngineValues::read_here(const nn::Parameter& parameter,
                                std::optional<std::string_view> state) {
-  const Tensor values = host_tensor(parameter);
   const ParameterIndex index = index_of(parameter, parts_.groups);
+  const int plane = state ? plane_of(parameter, *state) : kMasterPlane;
+  if (is_vector(plane)) return on_all_stages(parameter, read_vector(parameter, plane));
+  const Tensor values = host_tensor(parameter);
   if (state) {
-    const int plane = plane_of(parameter, *state);
     if (is_here(parameter)) weights().read_state(index, plane, flat(values));
   } else if (is_here(parameter)) {
     weights().read_master(index, flat(values));
   }
   return on_all_stages(parameter, values);
+}
+
+Tensor EngineValues::read_vector(const nn::Parameter& parameter, int plane) {
+  const Tensor values = Tensor::empty(*vector_shape(parameter, plane),
+                                      parameter.dtype() == DType::f64 ? DType::f64 : DType::f32);
+  if (!is_here(parameter) || values.numel() == 0) return values;
+  const ParameterIndex index = index_of(parameter, parts_.groups);
+  const StreamRef stream = context().compute();
+  transfer(phase().vector(index, plane - first_vector(parts_.optimizer.states())), values.view(),
+           stream);
+  comm::Communicator& ranks = parts_.world.shards().communicator();
+  if (ranks.size() > 1) {
+    ranks.broadcast({.inout = flat(values), .root = phase().owner(index)}, stream).wait();
+  }
+  return values;
 }
 
 Tensor EngineValues::read(std::string_view name, std::optional<std::string_view> state) {
@@ -265,6 +291,7 @@ void EngineValues::read_own(Own what, const TakeOwn& take, bool hold) {
       const bool has_states = trained && what == Own::weights_and_states;
       // One kind after the other: a file of them is written from its begin to its end.
       for (size_t plane = 0; plane < (has_states ? all.size() : 1); ++plane) {
+        if (is_vector(static_cast<int>(plane))) break;
         if (!has_plane(parts_.optimizer.states(), placement.segment, static_cast<int>(plane))) {
           continue;
         }
@@ -285,6 +312,37 @@ void EngineValues::read_own(Own what, const TakeOwn& take, bool hold) {
           if (take) take(own);
         }
       }
+      if (has_states && parts_.whole.contains(&parameter) && phase().owner(index) == ranks.rank()) {
+        read_own_vectors(index, take, in_host);
+      }
+    }
+  }
+}
+
+void EngineValues::read_own_vectors(ParameterIndex index, const TakeOwn& take,
+                                    std::vector<std::byte>& in_host) {
+  const nn::Parameter& parameter =
+      parts_.model.parameter(parts_.groups.at(index).parameter->name());
+  const std::vector<std::string_view> all = kinds();
+  const int first = first_vector(parts_.optimizer.states());
+  for (int plane = first; plane < static_cast<int>(all.size()); ++plane) {
+    const std::optional<Shape> shape = vector_shape(parameter, plane);
+    if (!shape || !take || context().device().meta) continue;
+    const View vector = phase().vector(index, plane - first).reshape(Shape{shape->numel()});
+    for (int64_t begin = 0; begin < vector.numel(); begin += kPieceNumel) {
+      const View piece = vector.narrow(0, begin, std::min(kPieceNumel, vector.numel() - begin));
+      OwnPiece own{.name = parameter.name(),
+                   .kind = all[static_cast<size_t>(plane)],
+                   .shape = &*shape,
+                   .part = {0, vector.numel()},
+                   .begin = begin,
+                   .values = piece};
+      if (!context().device().is_cpu()) {
+        in_host.resize(static_cast<size_t>(piece.bytes()));
+        download(piece, in_host.data(), context().compute());
+        own.values = {in_host.data(), piece.dtype(), piece.shape(), kCpu};
+      }
+      take(own);
     }
   }
 }
@@ -303,7 +361,7 @@ void EngineValues::find_own(OwnPiece& own, ParameterIndex index, int plane, Rang
     return;
   }
   if (kept && is_held) {
-    const Encoding encoding = plane == kMasterPlane ? Encoding() : weights().encoding(index, plane);
+    const Encoding encoding = weights().encoding(index, plane);
     own.read = [kept, encoding](View out) { encoding.widen(kept, out); };
     return;
   }
@@ -331,6 +389,9 @@ OwnBytes EngineValues::own_bytes() const {
       }
     }
   }
+  if (parts_.stores.update != nullptr && parts_.stores.update->whole_phase() != nullptr) {
+    bytes.vectors = phase().vector_bytes();
+  }
   return bytes;
 }
 
@@ -348,7 +409,10 @@ void EngineValues::import_state(const StateSource& source, const ImportOptions& 
   comm::together(parts_.world, "import a state", [&] {
     if (options.strict) {
       require_fit(source, parts_.model, wanted, [this](const nn::Parameter& parameter, size_t i) {
-        return has_kind(parameter, static_cast<int>(i));
+        const int plane = static_cast<int>(i);
+        if (!has_kind(parameter, plane)) return std::optional<Shape>();
+        return is_vector(plane) ? vector_shape(parameter, plane)
+                                : std::optional(parameter.whole_shape());
       });
     }
     ++num_set_;
@@ -366,6 +430,7 @@ void EngineValues::load_from(const StateSource& source, const std::vector<std::s
   };
   std::vector<ReadValues> planes;
   for (const std::string_view kind : kinds) {
+    if (is_vector(static_cast<int>(planes.size()))) break;
     planes.emplace_back(
         [&source, kind](const autograd::Parameter& parameter, int64_t begin, const View& out) {
           read_slice(parameter.slice(), begin, out, [&](int64_t at, const View& part) {
@@ -374,7 +439,28 @@ void EngineValues::load_from(const StateSource& source, const std::vector<std::s
         });
   }
   weights().load(planes, options.strict ? HasValues() : has);
+  load_vectors(source, kinds, options.strict);
   if (options.counters) parts_.step->restore(source.state(), !options.optimizer_states);
+}
+
+void EngineValues::load_vectors(const StateSource& source,
+                                const std::vector<std::string_view>& kinds, bool strict) {
+  const int first = first_vector(parts_.optimizer.states());
+  std::vector<std::byte> values;
+  for (const nn::Parameter* parameter : parts_.model.parameters()) {
+    for (int plane = first; plane < static_cast<int>(kinds.size()); ++plane) {
+      if (!has_kind(*parameter, plane)) continue;
+      const std::string_view kind = kinds[static_cast<size_t>(plane)];
+      const std::optional<Shape> shape = vector_shape(*parameter, plane);
+      if (!strict && source.shape_of(parameter->name(), kind) != shape) continue;
+      const View vector = phase().vector(index_of(*parameter, parts_.groups), plane - first);
+      if (vector.numel() == 0) continue;
+      values.resize(static_cast<size_t>(vector.bytes()));
+      const Shape elements{vector.numel()};
+      source.read(parameter->name(), kind, 0, View(values.data(), vector.dtype(), elements, kCpu));
+      upload(values.data(), vector, context().compute());
+    }
+  }
 }
 
 void EngineValues::release_to_model() {

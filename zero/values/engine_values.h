@@ -38,7 +38,7 @@ class EngineValues {
     const parallel::PipelineCut* cut = nullptr;  // null: this rank has all of the model
     const ShardGroups& groups;
     const optim::Optimizer& optimizer;
-    const std::set<const autograd::Parameter*>& matrices;  // updated as whole, on any rank
+    const std::set<const autograd::Parameter*>& whole;  // each updated as a whole, on any rank
     Stores& stores;
     UpdateGate& gate;
     WholeStep* step;  // null: the engine only computes
@@ -78,6 +78,10 @@ class EngineValues {
   Context& context() { return parts_.world.context(); }
   // Whether this rank keeps values of the kind, an index in kinds(), of the parameter.
   bool has_kind(const nn::Parameter& parameter, int plane) const;
+  // The shape of a vector of any parameter; absent: it has none.
+  std::optional<Shape> vector_shape(const nn::Parameter& parameter, int plane) const;
+  bool is_vector(int plane) const { return plane >= first_vector(parts_.optimizer.states()); }
+  const WholePhase& phase() const { return *parts_.stores.update->whole_phase(); }
   bool is_here(const nn::Parameter& parameter) const {
     return parts_.cut == nullptr || parts_.cut->is_here(parameter);
   }
@@ -88,6 +92,11 @@ class EngineValues {
   int plane_of(const nn::Parameter& parameter, std::string_view state) const;
   // The values of the parameter, or of this rank's slice of it, on all ranks of a pipeline.
   Tensor read_here(const nn::Parameter& parameter, std::optional<std::string_view> state);
+  // A vector of a parameter, from its owner. Collective.
+  Tensor read_vector(const nn::Parameter& parameter, int plane);
+  void read_own_vectors(ParameterIndex index, const TakeOwn& take, std::vector<std::byte>& in_host);
+  void load_vectors(const StateSource& source, const std::vector<std::string_view>& kinds,
+                    bool strict);
   // The values that the rank which speaks for the parameter has, on all ranks of a pipeline.
   Tensor on_all_stages(const nn::Parameter& parameter, const Tensor& values);
   // The whole parameter, from the parts of all ranks that share it. Collective where ranks do.

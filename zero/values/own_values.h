@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/shape.h"
 #include "core/tensor_slice.h"
 #include "core/view.h"
 #include "tensor/tensor.h"
@@ -32,6 +33,9 @@ struct OwnPiece {
   // If ranks share the parameter: the slice that `part` and `begin` count in. Null: the parameter
   // is whole.
   const TensorSlice* slice = nullptr;
+  // If the values have a shape of their own, as the vectors of whole parameters have. Null: that of
+  // the parameter.
+  const Shape* shape = nullptr;
   // `part`: this rank's part of the flat parameter, or slice. `begin`: where in the flat parameter
   // the piece begins. The pieces of a parameter come one kind after the other, each kind in
   // ascending order. All but the last of a kind have kPieceNumel elements.
@@ -51,6 +55,7 @@ using TakeOwn = std::function<void(const OwnPiece& piece)>;
 struct OwnBytes {
   int64_t trained = 0;
   int64_t frozen = 0;
+  int64_t vectors = 0;  // states of whole parameters, at most; they are never held
 };
 
 }  // namespace zinc::zero

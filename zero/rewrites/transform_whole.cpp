@@ -9,13 +9,13 @@ namespace zinc::zero {
 namespace {
 
 int64_t num_matrices(const ShardGroup& group) {
-  return std::ranges::count(group.placements(), SegmentKind::matrices, &Placement::segment);
+  return std::ranges::count(group.placements(), SegmentKind::whole, &Placement::segment);
 }
 
 }  // namespace
 
-Rewrite transform_matrices() {
-  return {.name = "transform_matrices",
+Rewrite transform_whole() {
+  return {.name = "transform_whole",
           .needs = {ProgramOps::updates},
           .apply = [](Program& program, const RewriteInputs& inputs) {
             std::vector<Op>& ops = program.step.front().after;
@@ -38,7 +38,7 @@ Rewrite transform_matrices() {
             };
             for (const Op& op : updates) {
               const ShardGroup& group = inputs.groups[op.group];
-              if (!has_matrices(group)) {
+              if (!has_whole(group)) {
                 end_window();
                 made.push_back(op);
                 continue;

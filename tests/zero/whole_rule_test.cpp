@@ -1,10 +1,11 @@
-// A client's own update rule that looks at whole matrices: optim/matrix_rule.h.
-#include "optim/matrix_rule.h"
+// A client's own update rule that looks at whole matrices: optim/whole_rule.h.
+#include "optim/whole_rule.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -14,20 +15,22 @@
 #include "comm/local/local.h"
 #include "core/error.h"
 #include "optim/update_elements.h"
+#include "optim/whole_optimizer.h"
 #include "tests/offload/swap_folder.h"
+#include "tests/zero/states_of.h"
 #include "tests/zero/tiny_model.h"
 #include "tests/zero/tiny_training.h"
 #include "zero/engine.h"
 #include "zero/layout/shard_group.h"
 
 namespace zinc::zero {
-namespace matrix_rule_test {
+namespace whole_rule_test {
 
 using test::make_batch;
 using test::tiny_config;
 
 // A direction is the momentum; a step has rows of length 1.
-class NormalizedRows final : public optim::MatrixRule {
+class NormalizedRows final : public optim::WholeRule {
  public:
   bool takes(const autograd::Parameter& parameter) const override {
     return parameter.name().find("attn.c_proj") == std::string::npos;
@@ -42,8 +45,9 @@ class NormalizedRows final : public optim::MatrixRule {
                              direction = states[0];
                            });
   }
-  void transform(const View& matrix, const optim::HyperParameters&,
+  void transform(const optim::WholeParameter& parameter, const optim::HyperParameters&,
                  StreamRef stream) const override {
+    const View matrix = parameter.direction;
     if (matrix.device().meta) return;
     stream.submit("normalize_rows", [matrix] { normalize<float>(matrix); });
   }
@@ -68,6 +72,33 @@ class NormalizedRows final : public optim::MatrixRule {
   }
 };
 
+// As docs/own-optimizer.md has it: a step as long as the norm of its parameter.
+class Lars final : public optim::WholeRule {
+ public:
+  Asked asked() const override { return Asked::all; }
+  bool takes(const autograd::Parameter&) const override { return true; }
+  int num_states() const override { return 1; }
+  std::string_view state_name(int) const override { return "momentum_buffer"; }
+  Measures measures() const override { return {.weights = true, .directions = true}; }
+  bool transforms() const override { return false; }
+  void direct(const optim::Update& args, const optim::HyperParameters& hyper,
+              StreamRef stream) const override {
+    optim::direct_elements(args, num_states(), stream,
+                           [hyper]<class A>(A& direction, A gradient, auto& states) {
+                             gradient += A(hyper.weight_decay) * direction;
+                             direction = states[0] = A(hyper.momentum) * states[0] + gradient;
+                           });
+  }
+  void apply(const optim::Update& args, const optim::HyperParameters& hyper,
+             StreamRef stream) const override {
+    const double length = std::sqrt(args.sums.directions);
+    const double ratio = length > 0.0 ? std::sqrt(args.sums.weights) / length : 1.0;
+    optim::update_elements(
+        args, 0, stream,
+        [rate = hyper.lr * ratio]<class A>(A& weight, A step, auto&) { weight -= A(rate) * step; });
+  }
+};
+
 class OwnOptimizer final : public optim::Optimizer {
  public:
   explicit OwnOptimizer(std::string_view first_state = "mean") : first_state_(first_state) {}
@@ -82,7 +113,7 @@ class OwnOptimizer final : public optim::Optimizer {
       weight -= A(hyper.lr) * (states[0] > 0 ? A(1) : states[0] < 0 ? A(-1) : A(0));
     });
   }
-  const optim::MatrixRule* matrix_rule() const override { return &rows_; }
+  const optim::WholeRule* whole_rule() const override { return &rows_; }
 
  private:
   std::string_view first_state_;
@@ -110,13 +141,19 @@ EngineConfig config_of(int stage, DType dtype) {
   return config;
 }
 
-Found train(const EngineConfig& config, int world_size, int64_t rows_of_step = 4) {
+std::unique_ptr<optim::Optimizer> own() { return std::make_unique<OwnOptimizer>(); }
+std::unique_ptr<optim::Optimizer> lars() {
+  return std::make_unique<optim::WholeOptimizer>("LARS", std::make_unique<Lars>());
+}
+
+Found train(const EngineConfig& config, int world_size, int64_t rows_of_step = 4,
+            std::unique_ptr<optim::Optimizer> (*make)() = own) {
   Found all;
   comm::run_local_ranks(world_size, {.seed = 5, .num_threads = 2}, [&](comm::World& world) {
     Found mine;
     nn::Gpt2 model(tiny_config());
     EngineOptions options;
-    options.optimizer = std::make_unique<OwnOptimizer>();
+    options.optimizer = make();
     EngineConfig own = config;
     own.batch.accumulation = rows_of_step / world.size();
     Engine engine(model, own, world, std::move(options));
@@ -127,10 +164,10 @@ Found train(const EngineConfig& config, int world_size, int64_t rows_of_step = 4
     std::erase_if(mine.losses, [](double loss) { return !std::isfinite(loss); });
     mine.values = test::weights_of(engine);
     for (const auto& [name, parameter] : model.named_parameters()) {
-      for (const std::string_view state : is_matrix(name, *parameter)
-                                              ? std::vector<std::string_view>{"momentum_buffer"}
-                                              : std::vector<std::string_view>{"mean", "last"}) {
-        const auto values = engine.optimizer_state(name, state).to_vector<float>();
+      const auto states = test::states_of(engine, name);
+      EXPECT_EQ(states.contains("momentum_buffer"), make == lars || is_matrix(name, *parameter));
+      for (const auto& [kind, state] : states) {
+        const auto values = state.to_vector<float>();
         mine.values.insert(mine.values.end(), values.begin(), values.end());
       }
     }
@@ -139,7 +176,7 @@ Found train(const EngineConfig& config, int world_size, int64_t rows_of_step = 4
   return all;
 }
 
-TEST(AMatrixRule, GivesTheSameBitsOnEveryStageAndTier) {
+TEST(AWholeRule, GivesTheSameBitsOnEveryStageAndTier) {
   const offload::SwapFolder folder;
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Found wanted = train(config_of(0, dtype), 2);
@@ -161,6 +198,56 @@ TEST(AMatrixRule, GivesTheSameBitsOnEveryStageAndTier) {
     EXPECT_TRUE(train(config, 2) == wanted) << str(dtype, " in swap space");
     config.gradient_offload = GradientOffload::nvme;
     EXPECT_TRUE(train(config, 2) == wanted) << str(dtype, " with gradients in swap space");
+  }
+}
+
+TEST(AWholeRule, ThatMeasures_GivesTheSameBitsOnEveryStageTierAndWorld) {
+  const offload::SwapFolder folder;
+  EngineConfig config = config_of(0, DType::bf16);
+  config.determinism = Determinism::world;
+  config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1, .momentum = 0.9};
+  const Found wanted = train(config, 1, 4, lars);
+  ASSERT_GT(wanted.values.size(), 1000u);
+  for (const int stage : {1, 2, 3}) {
+    config.zero.stage = stage;
+    for (const int world : {1, 2, 4}) {
+      EXPECT_EQ(train(config, world, 4, lars).values, wanted.values) << stage << ' ' << world;
+    }
+  }
+  config.zero.sub_group_size = 5000;
+  config.zero.offload_optimizer = {.device = OffloadDevice::cpu, .ratio = 0.4};
+  EXPECT_EQ(train(config, 2, 4, lars).values, wanted.values) << "split";
+  config.zero.offload_optimizer = {
+      .device = OffloadDevice::nvme, .nvme_path = folder.path(), .pipeline_read = true};
+  EXPECT_EQ(train(config, 2, 4, lars).values, wanted.values) << "in swap space";
+}
+
+TEST(AWholeRule, ThatMeasures_StepsByTheNormOfEachParameter) {
+  for (const int world_size : {1, 3}) {
+    comm::run_local_ranks(world_size, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+      nn::Gpt2 model(tiny_config());
+      EngineConfig config = config_of(2, DType::f32);
+      config.batch.accumulation = 1;
+      config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1, .momentum = 0.9};
+      EngineOptions options;
+      options.optimizer = lars();
+      Engine engine(model, config, world, std::move(options));
+      std::map<std::string, std::vector<double>> before;
+      for (const auto& [name, parameter] : model.named_parameters()) {
+        before[name] = engine.parameter(name).to_vector<double>();
+      }
+      engine.backward(engine.forward(make_batch(world.rank())));
+      engine.step();
+      for (const auto& [name, from] : before) {
+        const std::vector<double> to = engine.parameter(name).to_vector<double>();
+        double length = 0.0, moved = 0.0;
+        for (size_t i = 0; i < from.size(); ++i) {
+          length += from[i] * from[i];
+          moved += (from[i] - to[i]) * (from[i] - to[i]);
+        }
+        EXPECT_NEAR(std::sqrt(moved), 1e-2 * std::sqrt(length), 1e-6 * std::sqrt(length)) << name;
+      }
+    });
   }
 }
 
@@ -193,7 +280,7 @@ std::vector<double> row_lengths(const std::string& name, double decay) {
   return lengths;
 }
 
-TEST(AMatrixRule, SeesWholeRowsAndItsOwnHyperParameters) {
+TEST(AWholeRule, SeesWholeRowsAndItsOwnHyperParameters) {
   for (const char* const name :
        {"transformer.h.0.attn.c_attn.weight", "transformer.h.1.mlp.c_proj.weight"}) {
     const std::vector<double> lengths = row_lengths(name, 0.1);
@@ -203,7 +290,7 @@ TEST(AMatrixRule, SeesWholeRowsAndItsOwnHyperParameters) {
   }
 }
 
-TEST(AMatrixRule, OfAnother_IsNoStateOfAParameter) {
+TEST(AWholeRule, OfAnother_IsNoStateOfAParameter) {
   comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
     nn::Gpt2 model(tiny_config());
     EngineOptions options;
@@ -217,15 +304,42 @@ TEST(AMatrixRule, OfAnother_IsNoStateOfAParameter) {
       }
       return std::string("nothing was thrown");
     };
-    EXPECT_NE(message("transformer.h.0.mlp.c_fc.weight", "mean").find("as a whole matrix"),
+    EXPECT_NE(message("transformer.h.0.mlp.c_fc.weight", "mean").find("as a whole"),
               std::string::npos);
     EXPECT_NE(message("transformer.wte.weight", "momentum_buffer").find("element by element"),
               std::string::npos);
   });
 }
 
+// Owners go through a skipped step for its memory alone.
+TEST(AWholeRule, InASkippedStep_ChangesNoStateOfAWholeParameter) {
+  comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    EngineConfig config = config_of(2, DType::f16);
+    config.batch.accumulation = 1;
+    config.optimizer.kind = optim::OptimizerKind::adafactor;
+    config.precision.loss_scale.initial_scale_power = 40;
+    Engine engine(model, config, world);
+    const auto norm_of_states = [&] {
+      double sum = 0.0;
+      for (const auto& [name, parameter] : model.named_parameters()) {
+        for (const auto& [kind, state] : test::states_of(engine, name)) {
+          for (const double value : state.to_vector<double>()) sum += value;
+        }
+      }
+      return sum;
+    };
+    for (StepOutcome outcome{}; outcome != StepOutcome::applied;) {
+      engine.backward(engine.forward(make_batch(world.rank())));
+      outcome = engine.step().outcome;
+      EXPECT_EQ(norm_of_states() > 0.0, outcome == StepOutcome::applied);
+    }
+    EXPECT_GT(engine.state().skipped(), 2);
+  });
+}
+
 // `failing` names the call that ends in an error: the third of its kind.
-class FailingRows final : public optim::MatrixRule {
+class FailingRows final : public optim::WholeRule {
  public:
   explicit FailingRows(std::string_view failing) : failing_(failing) {}
   bool takes(const autograd::Parameter& parameter) const override { return rows_.takes(parameter); }
@@ -236,10 +350,10 @@ class FailingRows final : public optim::MatrixRule {
     count("direct");
     rows_.direct(args, hyper, stream);
   }
-  void transform(const View& matrix, const optim::HyperParameters& hyper,
+  void transform(const optim::WholeParameter& parameter, const optim::HyperParameters& hyper,
                  StreamRef stream) const override {
     count("transform");
-    rows_.transform(matrix, hyper, stream);
+    rows_.transform(parameter, hyper, stream);
   }
   void apply(const optim::Update& args, const optim::HyperParameters& hyper,
              StreamRef stream) const override {
@@ -268,7 +382,7 @@ class FailingOptimizer final : public optim::Optimizer {
               StreamRef stream) const override {
     own_.update(args, hyper, stream);
   }
-  const optim::MatrixRule* matrix_rule() const override { return &failing_; }
+  const optim::WholeRule* whole_rule() const override { return &failing_; }
 
  private:
   OwnOptimizer own_;
@@ -276,7 +390,7 @@ class FailingOptimizer final : public optim::Optimizer {
 };
 
 // Tiles and copies that are under way when it fails end before their memory goes.
-TEST(AMatrixRule, ThatFails_IsTheErrorOfItsStepAndOfAnyOtherUpdate) {
+TEST(AWholeRule, ThatFails_IsTheErrorOfItsStepAndOfAnyOtherUpdate) {
   const offload::SwapFolder folder;
   for (const OffloadDevice states :
        {OffloadDevice::none, OffloadDevice::cpu, OffloadDevice::nvme}) {
@@ -312,7 +426,7 @@ TEST(AMatrixRule, ThatFails_IsTheErrorOfItsStepAndOfAnyOtherUpdate) {
   }
 }
 
-TEST(AMatrixRule, HasStatesUnderNamesOfTheirOwn) {
+TEST(AWholeRule, HasStatesUnderNamesOfTheirOwn) {
   comm::run_local_ranks(1, {.seed = 5, .num_threads = 1}, [](comm::World& world) {
     nn::Gpt2 model(tiny_config());
     EngineOptions options;
@@ -329,7 +443,7 @@ TEST(AMatrixRule, HasStatesUnderNamesOfTheirOwn) {
 }
 
 // Owners, windows and pieces differ with the number of ranks.
-TEST(AMatrixRule, GivesTheSameWeightsOnEveryWorld) {
+TEST(AWholeRule, GivesTheSameWeightsOnEveryWorld) {
   EngineConfig config = config_of(2, DType::f32);
   config.gradient.reduce_algorithm = ReduceAlgorithm::ordered;
   config.determinism = Determinism::world;
@@ -338,5 +452,5 @@ TEST(AMatrixRule, GivesTheSameWeightsOnEveryWorld) {
   EXPECT_EQ(train(config, 4).values, wanted.values);
 }
 
-}  // namespace matrix_rule_test
+}  // namespace whole_rule_test
 }  // namespace zinc::zero

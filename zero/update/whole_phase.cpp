@@ -1,0 +1,503 @@
+#include "zero/update/whole_phase.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "core/error.h"
+#include "core/executor.h"
+#include "core/transfer.h"
+#include "kernels/chunk_tree_sum.h"
+#include "kernels/fill.h"
+#include "kernels/finite_norm.h"
+
+namespace zinc::zero {
+namespace {
+
+constexpr int64_t kRehearsal = 0;  // in place of the number of an update
+
+// Of `numel` elements: WholePhase::sums_on_device_.
+int64_t sums_bytes(int64_t numel) {
+  return 2 * numel / kNormChunk * size_of(DType::f64) + size_of(DType::i64);
+}
+
+// A vector begins where a pack of a kernel may.
+int64_t bytes_of_vector(const Shape& shape, DType dtype) {
+  constexpr int64_t kAligned = 64;
+  return (shape.numel() * size_of(dtype) + kAligned - 1) / kAligned * kAligned;
+}
+
+int64_t bytes_of_vectors(const optim::WholeRule& rule, const Shape& parameter, DType dtype) {
+  int64_t bytes = 0;
+  for (int i = 0; i < rule.num_vectors(); ++i) {
+    if (const auto shape = rule.vector_shape(parameter, i)) bytes += bytes_of_vector(*shape, dtype);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+WholePhase::WholePhase(const optim::WholeRule& rule, const ShardGroups& groups,
+                       const std::vector<OwnedRange>& slices, comm::Communicator& communicator,
+                       Context& context, const WholePhaseOptions& options)
+    : rule_(rule),
+      groups_(groups),
+      communicator_(communicator),
+      context_(context),
+      options_(options),
+      window_of_(groups.size(), -1),
+      load_(static_cast<size_t>(communicator.size())) {
+  for (const std::vector<int>& window : options_.windows) add_window(window, slices);
+  take_vectors();
+}
+
+void WholePhase::take_vectors() {
+  if (rule_.num_vectors() == 0) return;
+  int64_t bytes = 0;
+  for (Window& window : windows_) {
+    for (Whole& whole : window.parameters) {
+      whole.vectors = bytes;
+      bytes += bytes_of_vectors(rule_, whole.shape(), whole.group->wide_dtype());
+    }
+  }
+  vectors_ = context_.allocate(bytes, Label::optimizer);
+  kernels::fill({.y = View(vectors_.data(), DType::u8, Shape{bytes}, context_.device())},
+                context_.compute());
+}
+
+const WholePhase::Whole& WholePhase::find(ParameterIndex parameter) const {
+  const int number = window_of_[parameter.group];
+  bug_check(number >= 0, "group ", groups_.of(parameter).name(), " has no whole parameters");
+  const std::vector<Whole>& parameters = windows_[static_cast<size_t>(number)].parameters;
+  const auto found = std::ranges::find(parameters, &groups_.at(parameter), &Whole::placement);
+  bug_check(found != parameters.end(), groups_.at(parameter).parameter->name(),
+            " is not updated as a whole");
+  return *found;
+}
+
+int WholePhase::owner(ParameterIndex parameter) const { return find(parameter).owner; }
+
+View WholePhase::vector(ParameterIndex parameter, int i) const {
+  const Whole& whole = find(parameter);
+  return vectors_in(vectors_, whole.vectors, whole)[static_cast<size_t>(i)];
+}
+
+std::array<View, optim::kMaxVectors> WholePhase::vectors_in(const Block& block, int64_t begin,
+                                                            const Whole& whole) const {
+  std::array<View, optim::kMaxVectors> views;
+  const DType dtype = whole.group->wide_dtype();
+  for (int i = 0; i < rule_.num_vectors(); ++i) {
+    const std::optional<Shape> shape = rule_.vector_shape(whole.shape(), i);
+    if (!shape) continue;
+    views[static_cast<size_t>(i)] =
+        View(static_cast<std::byte*>(block.data()) + begin, dtype, *shape, context_.device());
+    begin += bytes_of_vector(*shape, dtype);
+  }
+  return views;
+}
+
+void WholePhase::add_window(const std::vector<int>& groups, const std::vector<OwnedRange>& slices) {
+  Window& window = windows_.emplace_back(Window{.groups = groups});
+  for (const int group : groups) {
+    window_of_[group] = static_cast<int>(windows_.size()) - 1;
+    window.dtype = rule_.direction_dtype(groups_[group].wide_dtype());
+    for (const Placement& placement : groups_[group].placements()) {
+      if (placement.segment != SegmentKind::whole) continue;
+      window.parameters.push_back({.group = &groups_[group], .placement = &placement});
+    }
+    for (const OwnedRange& slice : slices) {
+      if (slice.group != group || slice.segment != SegmentKind::whole) continue;
+      window.slots.push_back({.slice = slice, .place = window.numel, .in_host = window.host_numel});
+      window.numel += slice.range.size();
+      if (is_in_host(slice)) window.host_numel += slice.range.size();
+    }
+  }
+  choose_owners(window);
+  if (measures()) add_nodes(window);
+  for (int rank = 0; rank < options_.parts; ++rank) {
+    std::vector<int64_t> to_owner(load_.size());
+    for (const Whole& whole : window.parameters) {
+      to_owner[static_cast<size_t>(whole.owner)] += piece(whole, rank).size();
+    }
+    window.largest_numel = std::max(window.largest_numel, *std::ranges::max_element(to_owner));
+    window.traffic_numel = std::max(window.traffic_numel,
+                                    std::accumulate(to_owner.begin(), to_owner.end(), int64_t{0}));
+  }
+}
+
+void WholePhase::choose_owners(Window& window) {
+  const auto ranks = static_cast<size_t>(communicator_.size());
+  const auto flops = [this](const Whole& whole) {
+    const Shape shape = whole.shape();
+    const int64_t columns = shape.rank() == 0 ? 1 : std::max<int64_t>(shape[shape.rank() - 1], 1);
+    return rule_.flops(shape.numel() / columns, columns);
+  };
+  std::vector<Whole*> by_size;
+  for (Whole& whole : window.parameters) by_size.push_back(&whole);
+  std::ranges::stable_sort(by_size, std::greater<>(),
+                           [&](const Whole* whole) { return flops(*whole); });
+  std::vector<int64_t> here(ranks), numel(ranks);
+  for (Whole* const whole : by_size) {
+    size_t owner = 0;
+    for (size_t rank = 1; rank < ranks; ++rank) {
+      if (std::pair(here[rank], load_[rank]) < std::pair(here[owner], load_[owner])) owner = rank;
+    }
+    whole->owner = static_cast<int>(owner);
+    here[owner] += flops(*whole);
+    load_[owner] += flops(*whole);
+  }
+  window.busiest = by_size.front()->owner;
+  for (Whole& whole : window.parameters) {
+    int64_t& of_owner = numel[static_cast<size_t>(whole.owner)];
+    whole.place = of_owner;
+    of_owner += whole.placement->parameter->numel();
+  }
+  window.owned_numel = *std::ranges::max_element(numel);
+}
+
+void WholePhase::add_nodes(Window& window) {
+  std::vector<std::vector<OwnedRange>> owned(static_cast<size_t>(options_.parts));
+  for (int rank = 0; rank < options_.parts; ++rank) {
+    for (const int group : window.groups) {
+      owned[static_cast<size_t>(rank)].push_back(
+          {.group = group,
+           .segment = SegmentKind::whole,
+           .range = groups_[group].segment(SegmentKind::whole).shard(rank, options_.parts)});
+    }
+  }
+  window.nodes.emplace(groups_, owned);
+  window.own = owned[options_.parts > 1 ? static_cast<size_t>(communicator_.rank()) : 0];
+}
+
+Range WholePhase::piece(const Whole& whole, int rank) const {
+  const Segment& segment = whole.group->segment(SegmentKind::whole);
+  return intersect(whole.placement->range(), segment.shard(rank, options_.parts));
+}
+
+const std::vector<int>& WholePhase::groups_in_window() const {
+  static const std::vector<int> kNone;
+  return open_ != nullptr ? open_->groups : kNone;
+}
+
+void WholePhase::open(int group) {
+  const int number = window_of_[group];
+  bug_check(number >= 0, "group ", groups_[group].name(), " has no whole parameters");
+  Window& window = windows_[static_cast<size_t>(number)];
+  if (open_ == &window) return;
+  close();
+  open_ = &window;
+  const int64_t bytes = size_of(window.dtype);
+  on_device_ = context_.allocate(window.numel * bytes, Label::workspace);
+  if (measures()) sums_on_device_ = context_.allocate(sums_bytes(window.numel), Label::workspace);
+  if (window.host_numel == 0) return;
+  in_host_ = context_.allocate(window.host_numel * bytes, Label::staging, Tier::pinned_host);
+  if (!measures()) return;
+  sums_in_host_ =
+      context_.allocate(sums_bytes(window.host_numel), Label::staging, Tier::pinned_host);
+}
+
+void WholePhase::close() {
+  open_ = nullptr;
+  for (Block* const block : {&on_device_, &in_host_, &sums_on_device_, &sums_in_host_}) {
+    block->reset();
+  }
+}
+
+View WholePhase::device_view(const Block& block, int64_t place, int64_t numel) const {
+  return View(static_cast<std::byte*>(block.data()) + place * size_of(open_->dtype), open_->dtype,
+              Shape{numel}, context_.device());
+}
+
+const WholePhase::Slot& WholePhase::slot_of(const OwnedRange& part) const {
+  bug_check(open_ != nullptr, "directions are asked for, and no window is open");
+  for (const Slot& slot : open_->slots) {
+    if (slot.slice.group == part.group && intersect(slot.slice.range, part.range) == part.range) {
+      return slot;
+    }
+  }
+  bug_check(false, "group ", groups_[part.group].name(), ": [", part.range.begin, ", ",
+            part.range.end, ") is in no slice of the open window");
+  return open_->slots.front();
+}
+
+View WholePhase::values(const OwnedRange& part) const {
+  const Slot& slot = slot_of(part);
+  const int64_t begin = part.range.begin - slot.slice.range.begin;
+  if (!is_in_host(slot.slice)) {
+    return device_view(on_device_, slot.place + begin, part.range.size());
+  }
+  return View(
+      static_cast<std::byte*>(in_host_.data()) + (slot.in_host + begin) * size_of(open_->dtype),
+      open_->dtype, Shape{part.range.size()}, context_.device(), Tier::pinned_host);
+}
+
+// The elements of this rank that lie in several slices follow each other on the device too.
+int64_t WholePhase::place_of(Range piece, int group) const {
+  for (const Slot& slot : open_->slots) {
+    if (slot.slice.group != group || intersect(slot.slice.range, piece).empty()) continue;
+    return slot.place + piece.begin - slot.slice.range.begin;
+  }
+  bug_check(false, "a piece of a parameter is in no slice of this rank");
+  return 0;
+}
+
+View WholePhase::in_slots(Range piece, int group) const {
+  return device_view(on_device_, place_of(piece, group), piece.size());
+}
+
+void WholePhase::copy_host_slots(bool to_device) {
+  for (const Slot& slot : open_->slots) {
+    if (!is_in_host(slot.slice)) continue;
+    const View there = device_view(on_device_, slot.place, slot.slice.range.size());
+    const View here = values(slot.slice);
+    if (to_device) {
+      transfer(here, there, context_.compute());
+    } else {
+      transfer(there, here, context_.compute());
+    }
+  }
+}
+
+View WholePhase::chunk_sums(Of of, bool in_host, int64_t place, int64_t numel) const {
+  const Block& block = in_host ? sums_in_host_ : sums_on_device_;
+  const int64_t all = (in_host ? open_->host_numel : open_->numel) / kNormChunk;
+  const View sums(block.data(), DType::f64, Shape{2 * all}, context_.device(),
+                  in_host ? Tier::pinned_host : Tier::device);
+  const int64_t begin = place / kNormChunk + (of == Of::directions ? all : 0);
+  return sums.narrow(0, begin, numel / kNormChunk);
+}
+
+void WholePhase::measure(const OwnedRange& part, const ConstView& weights,
+                         const ConstView& directions, StreamRef stream) const {
+  const Slot& slot = slot_of(part);
+  const bool in_host = is_in_host(slot.slice);
+  const Block& block = in_host ? sums_in_host_ : sums_on_device_;
+  const int64_t place =
+      (in_host ? slot.in_host : slot.place) + part.range.begin - slot.slice.range.begin;
+  const View unread(static_cast<std::byte*>(block.data()) + block.bytes() - size_of(DType::i64),
+                    DType::i64, Shape{1}, context_.device(),
+                    in_host ? Tier::pinned_host : Tier::device);
+  const auto sum = [&](Of of, const ConstView& values) {
+    const View sums = chunk_sums(of, in_host, place, part.range.size());
+    kernels::finite_norm({.x = values,
+                          .chunk_sums = in_host ? host_memory(sums) : sums,
+                          .first_nonfinite = in_host ? host_memory(unread) : unread},
+                         stream);
+  };
+  if (rule_.measures().weights) sum(Of::weights, weights);
+  if (rule_.measures().directions) sum(Of::directions, directions);
+}
+
+std::vector<double> WholePhase::own_sums() const {
+  // Sums of the chunks of all slots, in their order on the device.
+  std::array<std::vector<double>, 2> chunks;
+  for (const Of of : {Of::weights, Of::directions}) {
+    std::vector<double>& values = chunks[static_cast<size_t>(of)];
+    values.resize(static_cast<size_t>(open_->numel / kNormChunk));
+    download(chunk_sums(of, false, 0, open_->numel), values.data(), context_.compute());
+    if (context_.device().meta) continue;
+    for (const Slot& slot : open_->slots) {
+      if (!is_in_host(slot.slice)) continue;
+      const View of_slot = chunk_sums(of, true, slot.in_host, slot.slice.range.size());
+      std::copy_n(static_cast<const double*>(of_slot.data()), of_slot.numel(),
+                  values.begin() + slot.place / kNormChunk);
+    }
+  }
+  std::vector<double> sums;
+  for (const OwnedRange& range : open_->own) {
+    const int64_t first = place_of(range.range, range.group) / kNormChunk;
+    for (const auto& [begin, width] : ChunkNodes::trees_of(groups_[range.group], range)) {
+      for (const std::vector<double>& values : chunks) {
+        sums.push_back(kernels::sum_chunk_tree(std::span(values).subspan(
+            static_cast<size_t>(first + begin), static_cast<size_t>(width))));
+      }
+    }
+  }
+  return sums;
+}
+
+void WholePhase::finish_sums() {
+  constexpr int64_t kEach = 2;
+  const std::vector<std::vector<double>> values =
+      open_->nodes->exchange(own_sums(), communicator_, context_.compute(), kEach);
+  if (context_.device().meta) return;
+  for (Whole& whole : open_->parameters) {
+    whole.sums = {.numel = whole.placement->parameter->numel()};
+  }
+  for (const auto& leaves : open_->nodes->by_parameter()) {
+    const Placement* const placement = &groups_.at(leaves.front().node.parameter);
+    const auto whole = std::ranges::find(open_->parameters, placement, &Whole::placement);
+    const auto sum = [&](Of of) {
+      return ChunkNodes::sum(leaves, values, kEach, static_cast<size_t>(of));
+    };
+    if (rule_.measures().weights) whole->sums.weights = sum(Of::weights);
+    if (rule_.measures().directions) whole->sums.directions = sum(Of::directions);
+  }
+}
+
+const optim::ParameterSums& WholePhase::sums(int group, Range range) const {
+  const Whole* found = nullptr;
+  for (const Whole& whole : open_->parameters) {
+    if (whole.group->index() != group || whole.placement->offset > range.begin) continue;
+    if (found == nullptr || found->placement->offset < whole.placement->offset) found = &whole;
+  }
+  bug_check(found != nullptr, "group ", groups_[group].name(), ": a range before all parameters");
+  return found->sums;
+}
+
+void WholePhase::transform(int group, const UpdateRules& rules, int64_t step) {
+  bug_check(open_ != nullptr && open_->groups.back() == group, "group ", groups_[group].name(),
+            " does not end the open window of whole parameters");
+  if (measures()) finish_sums();
+  if (!rule_.transforms()) return;
+  copy_host_slots(/*to_device=*/true);
+  if (options_.parts > 1) {
+    exchange(rules, step);
+  } else {
+    share_steps(rules, step);
+  }
+  copy_host_slots(/*to_device=*/false);
+}
+
+bool WholePhase::is_own(const Whole& whole) const {
+  return whole.owner == (context_.device().meta ? open_->busiest : communicator_.rank());
+}
+
+void WholePhase::transform_own(const View& values, const Whole& whole, const UpdateRules& rules,
+                               int64_t step, StreamRef stream) const {
+  const auto ranges = rules.ranges(whole.group->index(), whole.placement->range());
+  // A step that changes nothing changes vectors of its own.
+  const Block scratch = context_.allocate(
+      bytes_of_vectors(rule_, whole.shape(), whole.group->wide_dtype()), Label::workspace);
+  rule_.transform({.direction = values.reshape(whole.shape()),
+                   .vectors = step == kRehearsal ? vectors_in(scratch, 0, whole)
+                                                 : vectors_in(vectors_, whole.vectors, whole),
+                   .sums = whole.sums,
+                   .step = std::max(step, kRehearsal + 1)},
+                  ranges.front().hyper, stream);
+}
+
+void WholePhase::take_room_of_others(const View& values, const UpdateRules& rules) const {
+  if (!context_.device().meta) return;
+  // What is queued here takes no time in a plan.
+  const auto beside = make_inline_stream("room of other owners", 0, nullptr);
+  for (const Whole& whole : open_->parameters) {
+    if (is_own(whole)) continue;
+    transform_own(values.narrow(0, 0, whole.placement->parameter->numel()), whole, rules,
+                  kRehearsal, *beside);
+  }
+}
+
+void WholePhase::share_steps(const UpdateRules& rules, int64_t step) {
+  for (const Whole& whole : open_->parameters) {
+    if (!is_own(whole)) continue;
+    transform_own(in_slots(whole.placement->range(), whole.group->index()), whole, rules, step,
+                  context_.compute());
+  }
+  if (communicator_.size() == 1) return;
+  take_room_of_others(device_view(on_device_, 0, open_->numel), rules);
+  for (const Whole& whole : open_->parameters) {
+    communicator_.broadcast(
+        {.inout = in_slots(whole.placement->range(), whole.group->index()), .root = whole.owner},
+        context_.compute());
+  }
+}
+
+WholePhase::Rooms WholePhase::take_rooms() const {
+  const auto take = [this](int64_t numel) {
+    return context_.allocate(numel * size_of(open_->dtype), Label::workspace);
+  };
+  Block sent = take(open_->traffic_numel);
+  Block arrived = take(open_->owned_numel);
+  return {
+      .sent = std::move(sent), .arrived = std::move(arrived), .whole = take(open_->owned_numel)};
+}
+
+void WholePhase::rehearse(int group, const UpdateRules& rules) {
+  open(group);
+  if (open_->nodes && options_.parts > 1) open_->nodes->take_rooms(options_.parts, 2);
+  if (!rule_.transforms()) return;
+  Rooms rooms;
+  if (options_.parts > 1) rooms = take_rooms();
+  for (const Whole& whole : open_->parameters) {
+    if (!is_own(whole)) continue;
+    const View values =
+        options_.parts > 1
+            ? device_view(rooms.whole, whole.place, whole.placement->parameter->numel())
+            : in_slots(whole.placement->range(), whole.group->index());
+    kernels::fill({.y = values}, context_.compute());
+    transform_own(values, whole, rules, kRehearsal, context_.compute());
+  }
+}
+
+void WholePhase::exchange(const UpdateRules& rules, int64_t step) {
+  const StreamRef stream = context_.compute();
+  const int me = communicator_.rank();
+  const auto size = static_cast<size_t>(communicator_.size());
+  comm::AllToAllCounts out{.sent = std::vector<int64_t>(size),
+                           .received = std::vector<int64_t>(size),
+                           .largest = open_->largest_numel};
+  for (const Whole& whole : open_->parameters) {
+    out.sent[static_cast<size_t>(whole.owner)] += piece(whole, me).size();
+    if (whole.owner != me) continue;
+    for (int rank = 0; rank < communicator_.size(); ++rank) {
+      out.received[static_cast<size_t>(rank)] += piece(whole, rank).size();
+    }
+  }
+  const auto [sent, arrived, gathered] = take_rooms();
+
+  // Calls `copy` for each piece of this rank's slots with its place in `sent`: by owner, and for
+  // one owner by parameter.
+  const auto own_pieces = [&](const auto& copy) {
+    int64_t place = 0;
+    for (int owner = 0; owner < communicator_.size(); ++owner) {
+      for (const Whole& whole : open_->parameters) {
+        const Range part = piece(whole, me);
+        if (whole.owner != owner || part.empty()) continue;
+        copy(in_slots(part, whole.group->index()), device_view(sent, place, part.size()));
+        place += part.size();
+      }
+    }
+    return device_view(sent, 0, place);
+  };
+  // The same for each piece of this rank's parameters, with its place in `arrived`.
+  const auto pieces_of_own = [&](const auto& copy) {
+    int64_t place = 0;
+    for (int rank = 0; rank < communicator_.size(); ++rank) {
+      for (const Whole& whole : open_->parameters) {
+        const Range part = piece(whole, rank);
+        if (whole.owner != me || part.empty()) continue;
+        copy(device_view(gathered, whole.place + part.begin - whole.placement->offset, part.size()),
+             device_view(arrived, place, part.size()));
+        place += part.size();
+      }
+    }
+    return device_view(arrived, 0, place);
+  };
+  const auto pack = [&](const View& values, const View& packed) {
+    transfer(values, packed, stream);
+  };
+  const auto unpack = [&](const View& values, const View& packed) {
+    transfer(packed, values, stream);
+  };
+  const auto nothing = [](const View&, const View&) {};
+
+  communicator_.all_to_all({.in = own_pieces(pack), .out = pieces_of_own(nothing), .counts = &out},
+                           stream);
+  pieces_of_own(unpack);
+  for (const Whole& whole : open_->parameters) {
+    if (!is_own(whole)) continue;
+    transform_own(device_view(gathered, whole.place, whole.placement->parameter->numel()), whole,
+                  rules, step, stream);
+  }
+  take_room_of_others(device_view(gathered, 0, open_->owned_numel), rules);
+  comm::AllToAllCounts back{.sent = out.received, .received = out.sent, .largest = out.largest};
+  communicator_.all_to_all({.in = pieces_of_own(pack), .out = own_pieces(nothing), .counts = &back},
+                           stream);
+  own_pieces(unpack);
+}
+
+}  // namespace zinc::zero
