@@ -37,7 +37,7 @@ TEST(Help, OfTraining_HasTheOptionsThatMostRunsNeedFirst) {
 }
 
 TEST(Help, OfPlansAndOfText_IsInGroupsToo) {
-  for (const char* verb : {"plan", "generate"}) {
+  for (const char* verb : {"plan", "generate", "evaluate"}) {
     const Ended ended = run_zinc({verb, "--help"});
     EXPECT_THAT(ended.out, HasSubstr("\nOptions that most runs need:")) << verb;
     EXPECT_THAT(ended.out, Not(HasSubstr("\nOptions:"))) << verb << ": an option is in no group";
