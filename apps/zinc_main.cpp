@@ -44,7 +44,10 @@ std::vector<std::string> candidates(const CLI::App& app, const std::string& unkn
 
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   std::string message = error.what();
-  for (const std::string& unknown : app.remaining(true)) {
+  std::vector<std::string> words = app.remaining(true);
+  // What follows is the program that zinc launch would have started.
+  if (app.got_subcommand("launch") && words.size() > 1) words.resize(1);
+  for (const std::string& unknown : words) {
     message += "\n  '" + unknown + "' is not known";
     const std::string nearest = nearest_name(unknown, candidates(app, unknown));
     if (!nearest.empty()) message += ": did you mean " + nearest + "?";

@@ -7,7 +7,8 @@ file(GLOB pages CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/README.md" "${PROJECT_S
 foreach(page IN LISTS pages)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${page}")
   file(STRINGS "${page}" marks REGEX "^<!-- runs -->$")
-  if(NOT marks)
+  file(STRINGS "${page}" installed REGEX "ZINC_PREFIX")  # such a page runs in tests/consumer
+  if(NOT marks OR installed)
     continue()
   endif()
   get_filename_component(name "${page}" NAME_WE)
@@ -19,4 +20,8 @@ endforeach()
 add_test(NAME docs.options_exist
          COMMAND "${PROJECT_SOURCE_DIR}/tests/docs/options_exist.sh" "$<TARGET_FILE:zinc_command>"
          WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-set_tests_properties(docs.options_exist PROPERTIES LABELS "cpu;docs" TIMEOUT 120)
+add_test(NAME docs.wrong_pages_are_found COMMAND "${PROJECT_SOURCE_DIR}/tests/docs/docs_test.sh"
+                                                 "$<TARGET_FILE:zinc_command>")
+add_test(NAME docs.links_exist COMMAND "${PROJECT_SOURCE_DIR}/tests/docs/links_exist.sh"
+         WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+set_tests_properties(docs.options_exist docs.wrong_pages_are_found docs.links_exist PROPERTIES LABELS "cpu;docs" TIMEOUT 120)

@@ -9,10 +9,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <numeric>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "comm/gather_values.h"
 #include "zinc.h"
 
 namespace nn = zinc::nn;
@@ -67,22 +70,26 @@ Image image(int64_t index) {
   return result;
 }
 
-// A figure beside those of metrics.jsonl, in a file that zinc plot draws. Observers are called on
-// every rank; one rank writes.
+// A figure beside those of metrics.jsonl, in a file that zinc plot draws: the penalties of all
+// ranks together. Observers are called on every rank, in the same order; one rank writes.
 class Penalties final : public zinc::train::TrainerObserver {
  public:
-  Penalties(const zinc::World& world, const std::string& path, const Classifier& model)
-      : model_(model) {
-    if (world.is_main()) file_.open(path);
-  }
+  Penalties(zinc::World& world, std::string path, const Classifier& model)
+      : world_(world), path_(std::move(path)), model_(model) {}
   void on_step(const zinc::train::StepMetrics& metrics, const zinc::train::Progress&) override {
-    if (!file_.is_open()) return;
+    const double own[] = {model_.last_penalty.item()};
+    const std::vector<double> all = zinc::comm::gather_values(world_, own);
+    if (!world_.is_main()) return;
+    // Not before the first step: until then the folder's name may be that of a run it replaces.
+    if (!file_.is_open()) file_.open(path_);
     file_ << "{\"step\":" << metrics.step << ",\"loss\":" << metrics.loss
-          << ",\"val_penalty\":" << model_.last_penalty.item() << "}\n"
+          << ",\"val_penalty\":" << std::accumulate(all.begin(), all.end(), 0.0) << "}\n"
           << std::flush;
   }
 
  private:
+  zinc::World& world_;
+  const std::string path_;
   std::ofstream file_;
   const Classifier& model_;
 };
@@ -164,6 +171,7 @@ void train(const std::string& config_path, const std::string& out) {
   if (world.is_main()) std::printf("loss %.4f, then %.4f\n", a.front(), a.back());
   zinc::require(a == b, "the two ways differ");
   zinc::require(a.back() < 0.5 * a.front(), "nothing was learned");
+  zinc::require(std::ifstream(out + "/penalty.jsonl").good(), "the figures are not in ", out);
   if (world.is_main()) std::puts("bytes by a loader, floats by a loop: equal to the last bit");
 }
 

@@ -441,7 +441,10 @@ function drawStreams(which, x, width) {
       if (!span.work) waitBox(left + 3, top, lane - 7, bottom - top, tip);
       else box(left + 3, top, lane - 7, bottom - top, kStreamColours[stream] || '#8796a8', tip);
       if (bottom - top > 13) {
-        text(span.work || 'waits for ' + span.waits_for, left + 7, top + 12, lane - 14, span.work ? '#0b1f14' : ink);
+        // The hatching says already that it waits, where a lane has no room for the words.
+        const wait = 'waits for ' + span.waits_for, fits = context.measureText(wait).width <= lane - 14;
+        text(span.work || (fits ? wait : span.waits_for), left + 7, top + 12, lane - 14,
+          span.work ? '#0b1f14' : ink);
       }
     }
     context.fillStyle = line;

@@ -19,6 +19,7 @@
 
 #include "apps/command.h"
 #include "apps/generate/generation_options.h"
+#include "apps/help/help_text.h"
 #include "apps/rank_job.h"
 #include "comm/agreement.h"
 #include "comm/world.h"
@@ -370,6 +371,19 @@ void add_generate_command(CLI::App& app, Action& action) {
   verb->add_option("--threads", options->num_threads, "Per rank (default: cores / ranks)");
   verb->add_flag("--sharded", options->sharded,
                  "Spread the weights over the ranks: for a model that no rank can hold alone");
+  verb->get_help_ptr()->group(kMostNeeded);
+  put_into(*verb, kMostNeeded,
+           {"--model", "--prompt", "--prompts", "--out", "--tokens", "--temperature"});
+  put_into(*verb, kOfModel, {"--adapter", "--tokenizer"});
+  put_into(*verb, kOfWriting,
+           {"--context", "--top-k", "--top-p", "--min-p", "--typical-p", "--repetition-penalty",
+            "--no-repeat-ngram-size", "--num-beams", "--length-penalty", "--early-stopping",
+            "--stop-token", "--stop-strings", "--num-return-sequences", "--seed"});
+  put_into(*verb, kOfMemory, {"--dtype", "--batch-size"});
+  put_into(*verb, kOfRanks, {"--device", "--threads", "--sharded"});
+  verb->footer(
+      "For example: zinc generate --model run/final --prompt \"In the beginning\" --tokens 100\n"
+      "Page: docs/generation.md");
   verb->callback([options, &action] {
     action = [options] { return run_on_ranks(std::make_unique<GenerationJob>(*options)); };
   });

@@ -24,8 +24,12 @@ inline constexpr const char* kOfMemory = "Memory and precision";
 inline constexpr const char* kOfRanks = "Ranks and devices";
 inline constexpr const char* kOfFiles = "Files";
 inline constexpr const char* kOfFigures = "Figures, evaluations, samples";
-inline constexpr std::array kOptionGroups = {kMostNeeded, kOfModel, kOfData,  kOfLength,
-                                             kOfMemory,   kOfRanks, kOfFiles, kOfFigures};
+inline constexpr const char* kOfSearch = "Search for the fastest configuration that fits";
+inline constexpr const char* kOfOutput = "What is printed";
+inline constexpr const char* kOfWriting = "How text is written";
+inline constexpr std::array kOptionGroups = {kMostNeeded, kOfModel,   kOfData,  kOfLength,
+                                             kOfWriting,  kOfMemory,  kOfRanks, kOfSearch,
+                                             kOfOutput,   kOfFigures, kOfFiles};
 
 // Puts the options with these names ("--seq") into `group`.
 void put_into(CLI::App& verb, const char* group, std::initializer_list<const char*> names);

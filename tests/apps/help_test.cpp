@@ -28,12 +28,21 @@ TEST(Help, OfTraining_HasTheOptionsThatMostRunsNeedFirst) {
   }
   size_t place = model;
   for (const char* group :
-       {"\nData:", "\nLength,", "\nMemory", "\nRanks", "\nFiles:", "\nFigures"}) {
+       {"\nData:", "\nLength,", "\nMemory", "\nRanks", "\nFigures", "\nFiles:"}) {
     const size_t next = ended.out.find(group);
     EXPECT_TRUE(next != std::string::npos && next > place) << group;
     place = next;
   }
   EXPECT_THAT(ended.out, Not(HasSubstr("\nOptions:"))) << "an option is in no group";
+}
+
+TEST(Help, OfPlansAndOfText_IsInGroupsToo) {
+  for (const char* verb : {"plan", "generate", "evaluate"}) {
+    const Ended ended = run_zinc({verb, "--help"});
+    EXPECT_THAT(ended.out, HasSubstr("\nOptions that most runs need:")) << verb;
+    EXPECT_THAT(ended.out, Not(HasSubstr("\nOptions:"))) << verb << ": an option is in no group";
+    EXPECT_THAT(ended.out, HasSubstr("\nFor example: zinc ")) << verb;
+  }
 }
 
 TEST(Help, HasNoLineBeyond100ColumnsAndNoRange) {

@@ -236,15 +236,23 @@ TEST_F(Launch, TheProgramMayStandBehindTwoDashes) {
 
 TEST_F(Launch, MisuseHasItsExitCode) {
   EXPECT_EQ(run_zinc({"launch"}).exit_code, 64);
-  EXPECT_EQ(run_zinc({"launch", "--inclde", "a", "zinc"}).exit_code, 64);
+  const Ended misspelt = run_zinc({"launch", "--rnks", "2", "zinc", "train", "--config", "a"});
+  EXPECT_EQ(misspelt.exit_code, 64);
+  EXPECT_THAT(misspelt.err, HasSubstr("did you mean --ranks?"));
+  EXPECT_THAT(misspelt.err, Not(HasSubstr("'train'"))) << "it is the program's word";
   EXPECT_EQ(run_zinc({"--bogus", "launch", "--dry-run", "zinc"}).exit_code, 64);
   EXPECT_EQ(run_zinc({"launch", "--include", "a", "--exclude", "b", "zinc"}).exit_code, 78);
   EXPECT_EQ(run_zinc({"launch", "--hostfile", folder_ / "none", "zinc"}).exit_code, 65);
 }
 
-// Rank 1 is started with other files than rank 0.
+// Rank 1 is started with other files than rank 0, by mpirun itself.
 class Disagreement : public Launch {
  protected:
+  void SetUp() override {
+    Launch::SetUp();
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
+    ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
+  }
   Ended run(const std::vector<std::string>& changes) const {
     std::vector<std::string> all = {ZINC_MPIRUN, "--oversubscribe", "--bind-to", "none"};
     for (int rank = 0; rank < 2; ++rank) {

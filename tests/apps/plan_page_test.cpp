@@ -177,7 +177,7 @@ TEST_F(PlanPageSlow, AProgramOfAHundredThousandOps_Draws) {
   const std::string model = folder_.write(
       "deep.json",
       R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 64,
-          "intermediate_size": 128, "num_hidden_layers": 1000, "num_attention_heads": 2,
+          "intermediate_size": 128, "num_hidden_layers": 1150, "num_attention_heads": 2,
           "num_key_value_heads": 2, "vocab_size": 128, "max_position_embeddings": 128,
           "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false,
           "hidden_act": "silu"})");

@@ -72,6 +72,9 @@ TEST_F(TracePageSlow, ABrowserDrawsTheLanes_AndFinds) {
   const std::string page = "file://" + (folder_ / "page.html");
   const std::string all = document_of(folder_, page, 2000);
   EXPECT_THAT(all, AllOf(HasSubstr("data-state=\"drawn\""), HasSubstr("<td>2</td>")));
+  EXPECT_THAT(all,
+              HasSubstr("aria-label=\"Lanes: host of rank 0, compute of rank 0, gather of rank 0, "
+                        "reduce of rank 0"));
   const auto drawn = [](const std::string& document) {
     const size_t at = document.find("data-slices=\"");
     return at == std::string::npos ? 0 : std::stoi(document.substr(at + 13));

@@ -267,6 +267,17 @@ TEST(UntrainedPositions, AreNamed_AndGenerateStaysBelowThemOnRequest) {
   EXPECT_NE(longer.err.find("--context 17"), std::string::npos) << to_string(longer);
 }
 
+TEST(Head, OfARunFromAFolder_NamesTheFolder) {
+  const TrainingFolder folder;
+  ASSERT_EQ(run_zinc(folder.train()).exit_code, 0);
+  const std::string weights = folder.out() + "/final";
+  const Ended ended =
+      run_zinc({"train", "--config", folder / "ds.json", "--init", weights, "--data",
+                folder / "text.txt", "--steps", "1", "--out", folder / "more"});
+  EXPECT_EQ(ended.exit_code, 0) << to_string(ended);
+  EXPECT_NE(ended.out.find("gpt2 " + weights + ", "), std::string::npos) << ended.out;
+}
+
 TEST(UntrainedPositions, AreNotNamedWhereAllAreTrainedOrWeightsAreGiven) {
   const TrainingFolder folder;
   const Ended whole = run_zinc(folder.train({"--seq", "16"}));

@@ -15,6 +15,26 @@ foreach(step IN LISTS steps)
   execute_process(COMMAND ${command} COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
 
+# A page that goes from an empty folder to a trained model. Exit code 77: it needs mpirun, and there is none.
+if(NOT FLAGS)
+  set(ENV{ZINC_PREFIX} "${work}/prefix")
+  execute_process(COMMAND "${SOURCE_DIR}/tests/docs/run_page.sh" "${SOURCE_DIR}/docs/first-model.md"
+                          "${work}/prefix/bin/zinc" "${work}/page" RESULT_VARIABLE status)
+  if(NOT status MATCHES "^(0|77)$")
+    message(FATAL_ERROR "docs/first-model.md does not run as it stands: ${status}")
+  endif()
+endif()
+
+# The README's model, behind the recipe whose files it reads.
+file(MAKE_DIRECTORY "${work}/readme")
+file(WRITE "${work}/readme/zero3.json" "{\"train_micro_batch_size_per_gpu\": 2, \"zero_optimization\": {\"stage\": 3}}")
+string(REPEAT "In the beginning was a text. " 400 text)
+file(WRITE "${work}/readme/text.txt" "${text}")
+execute_process(COMMAND "${work}/build/readme" WORKING_DIRECTORY "${work}/readme" COMMAND_ERROR_IS_FATAL ANY)
+if(NOT EXISTS "${work}/readme/own-run/final/model.safetensors")
+  message(FATAL_ERROR "the README's model left no weights")
+endif()
+
 # Slips of a program are refused in a few lines that name them; the last one compiles.
 set(says_OPERAND "NeitherTensorNorNumber")
 set(says_COMPARED "NeitherTensorNorNumber")

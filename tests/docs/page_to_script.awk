@@ -11,7 +11,7 @@ hidden { print; next }
 /^<!-- before the commands:$/ { hidden = 1; print ""; next }
 /^<!-- runs -->$/ { mark = "runs"; print ""; next }
 /^<!-- file: [^ ]+ -->$/ { mark = $3; print ""; next }
-/^<!-- (runs|file)/ { fail("a mark is '<!-- runs -->' or '<!-- file: NAME -->'") }
+/^<!-- (run|file)/ { fail("a mark is '<!-- runs -->' or '<!-- file: NAME -->'") }
 /^```/ && inside {
   print(inside == "file" ? "ZINC_END_OF_FILE" : "")
   inside = ""

@@ -2,7 +2,8 @@
 # usage: tests/docs/run_page.sh PAGE ZINC FOLDER
 #
 # Runs the blocks of a page that are marked to run (page_to_script.awk), from top to bottom in one shell and in the
-# empty folder FOLDER, with the command ZINC in PATH. The first command that fails ends the test, by page and line.
+# empty folder FOLDER, with the command ZINC in PATH. The first command that fails ends the test, by page and line, and
+# leaves its files.
 # Exit code 77 where a page needs mpirun and there is none.
 set -euo pipefail
 page=$1 zinc=$(realpath "$2") folder=$3
@@ -24,3 +25,4 @@ trap 'echo "$page_name:$LINENO: failed: $BASH_COMMAND" >&2' ERR
 RULES
 cd "$folder/work"
 page_name=$name BASH_ENV="$folder/rules" bash "$folder/commands" </dev/null
+rm -rf "$folder/work"

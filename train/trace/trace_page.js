@@ -44,17 +44,18 @@ for (const rank of data.ranks) {
     for (const slice of lanes.get(lane)) {
       // What is part of a gather or a reduction lies below it.
       const least = slice[kSpan] ? 1 : 0;
-      let depth = ends.findIndex((end, i) => i >= least && end <= slice[kBegin]);
+      let depth = ends.findIndex((end, i) => i >= least && !(end > slice[kBegin]));
       if (depth < 0) depth = Math.max(least, ends.length);
       ends[depth] = slice[kBegin] + slice[kDuration];
       if (!made[depth]) {
-        made[depth] = { rank: rank.rank, slices: [],
-          name: depth ? '' : (rank.lanes[lane] || 'lane ' + lane).replaceAll('_', ' ') };
+        made[depth] = { rank: rank.rank, slices: [], name: '' };
       }
       made[depth].slices.push(slice);
       if (slice[kId]) byId.set(rank.rank + '/' + slice[kId], [slice, made[depth]]);
     }
-    rows.push(...made.filter(Boolean));
+    const shown = made.filter(Boolean);
+    shown[0].name = (rank.lanes[lane] || 'lane ' + lane).replaceAll('_', ' ');
+    rows.push(...shown);
   }
 }
 let height = kAxis, before = null;
@@ -66,6 +67,9 @@ for (const row of rows) {
   row.top = height;
   height += kRow;
 }
+
+canvas.setAttribute('aria-label', 'Lanes: ' + rows.filter(row => row.name).map(row =>
+  row.name + ' of rank ' + row.rank).join(', '));
 
 const end = Math.max(1, ...data.steps.map(step => step.end * 10));
 const view = { from: 0, to: end, top: 0, find: '' };
@@ -346,4 +350,4 @@ canvas.addEventListener('pointerup', event => {
 });
 canvas.addEventListener('pointerleave', () => { $('tip').style.display = 'none'; });
 window.addEventListener('hashchange', () => { recall(); find(view.find); draw(); });
-window.addEventListener('resize', draw);
+new ResizeObserver(draw).observe($('stage'));
