@@ -98,6 +98,27 @@ struct UpdateRow<UpdateRule::muon> {
 };
 
 template <>
+struct UpdateRow<UpdateRule::schedulefree> {
+  template <class N, class K>
+  static ZINC_ELEMENT void step(N& w, N g, N* s, const K& k) {
+    s[1] = fma(k[0], s[1], (k[1] * g) * g);
+    N u = g / fma(sqrt(s[1]), k[2], k[3]);
+    if (k.has(4)) u = fma(k[4], w, u);
+    w = fma(k[5], s[0] - w, w);
+    w = fma(k[6], u, w);
+    s[0] = fma(k[7], u, s[0]);
+  }
+};
+
+template <>
+struct UpdateRow<UpdateRule::schedulefree_average> {
+  template <class N, class K>
+  static ZINC_ELEMENT void step(N& w, N g, N* s, const K& k) {
+    w = fma(k[0], s[0] - g, g);
+  }
+};
+
+template <>
 struct UpdateRow<UpdateRule::sgd> {
   template <class N, class K>
   static ZINC_ELEMENT void step(N& w, N g, N*, const K& k) {

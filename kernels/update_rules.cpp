@@ -50,6 +50,10 @@ int64_t update_flops(UpdateRule rule, const UpdateConstants& constants) {
       return (constants.nesterov ? 8 : 6) + decay;
     case UpdateRule::muon:
       return constants.nesterov ? 6 : 4;
+    case UpdateRule::schedulefree:
+      return 15 + decay;
+    case UpdateRule::schedulefree_average:
+      return 4;
     case UpdateRule::sgd:
     case UpdateRule::sgdw:
       return 3 + decay;
@@ -61,7 +65,7 @@ int64_t update_flops(UpdateRule rule, const UpdateConstants& constants) {
 UpdateScalars update_scalars(UpdateRule rule, const UpdateConstants& constants, int64_t step) {
   const auto n = static_cast<double>(step);
   const auto& [lr, beta1, beta2, eps, weight_decay, decoupled, lr_decay, momentum, dampening,
-               nesterov] = constants;
+               nesterov, average] = constants;
   switch (rule) {
     case UpdateRule::adagrad:
       return {-lr / (1.0 + (n - 1.0) * lr_decay), eps, weight_decay};
@@ -91,6 +95,11 @@ UpdateScalars update_scalars(UpdateRule rule, const UpdateConstants& constants, 
               step == 1 ? 1.0 : 0.0};
     case UpdateRule::muon:
       return {momentum, 1.0 - momentum, nesterov ? 1.0 : 0.0};
+    case UpdateRule::schedulefree:
+      return {beta2,        1.0 - beta2, 1.0 / std::sqrt(1.0 - std::pow(beta2, n)), eps,
+              weight_decay, average,     lr * (beta1 * (1.0 - average) - 1.0),      -lr};
+    case UpdateRule::schedulefree_average:
+      return {1.0 - 1.0 / beta1};
     case UpdateRule::sgd:
       return {-lr, weight_decay};
     case UpdateRule::sgdw:

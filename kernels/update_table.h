@@ -50,6 +50,15 @@ inline constexpr int kMaxUpdateScalars = 12;
 //             that optim/muon.h makes a step of.
 //             u = fma(momentum, u, (1 - momentum) * g)
 //             d = nesterov ? fma(momentum, u, (1 - momentum) * g) : u
+//   schedulefree   Defazio et al., "The road less scheduled", NeurIPS 2024, as AdamWScheduleFree of
+//             the package schedulefree: gradients are taken at w = y, between z, which makes the
+//             steps, and the average x of z's path. optim/schedule_free.h says what `average` is.
+//             The decay is part of the step.
+//             v = fma(b2, v, (c2 * g) * g);  u = g / fma(sqrt(v), s, eps)
+//             u = fma(weight_decay, w, u)  where weight_decay != 0
+//             w = fma(average, z - w, w);  w = fma(lr * (beta1 * (1 - average) - 1), u, w)
+//             z = fma(-lr, u, z)
+//   schedulefree_average   of y in the gradient's place, and z: d = fma(1 - 1 / beta1, z - g, g)
 //   sgd       L2 decay. w = fma(-lr, g, w)
 //   sgdw      Loshchilov and Hutter, as above, algorithm 1 without momentum. Decoupled decay.
 //             w = fma(-lr, g, w)
@@ -57,16 +66,18 @@ inline constexpr int kMaxUpdateScalars = 12;
 // ROW(name, states, scalars, result): how many states an element has, and how many scalars a step.
 // result: weights; direction, of a rule that neither reads nor writes weights; or
 // direction_at_weights, of a rule that reads weights.
-#define ZINC_UPDATE_RULES(ROW)          \
-  ROW(adagrad, 1, 3, weights)           \
-  ROW(adamw, 2, 9, weights)             \
-  ROW(amsgrad, 3, 9, weights)           \
-  ROW(gradient, 0, 0, direction)        \
-  ROW(lamb, 2, 6, direction_at_weights) \
-  ROW(lion, 1, 6, weights)              \
-  ROW(momentum, 1, 6, weights)          \
-  ROW(muon, 1, 3, direction)            \
-  ROW(sgd, 0, 2, weights)               \
+#define ZINC_UPDATE_RULES(ROW)               \
+  ROW(adagrad, 1, 3, weights)                \
+  ROW(adamw, 2, 9, weights)                  \
+  ROW(amsgrad, 3, 9, weights)                \
+  ROW(gradient, 0, 0, direction)             \
+  ROW(lamb, 2, 6, direction_at_weights)      \
+  ROW(lion, 1, 6, weights)                   \
+  ROW(momentum, 1, 6, weights)               \
+  ROW(muon, 1, 3, direction)                 \
+  ROW(schedulefree, 2, 8, weights)           \
+  ROW(schedulefree_average, 1, 1, direction) \
+  ROW(sgd, 0, 2, weights)                    \
   ROW(sgdw, 0, 2, weights)
 
 #define ZINC_ENUMERATOR(name, ...) name,
@@ -100,6 +111,7 @@ struct UpdateConstants {
   double momentum = 0.0;   // momentum, muon
   double dampening = 0.0;  // momentum
   bool nesterov = false;   // momentum, muon
+  double average = 1.0;    // schedulefree: the share of z in the average, in [0, 1]
 };
 
 // Operations per element, as the note lists them; an fma is two.

@@ -65,6 +65,8 @@ std::string_view ElementRule::name() const {
     case UpdateRule::gradient:
     case UpdateRule::lamb:
     case UpdateRule::muon:
+    case UpdateRule::schedulefree:
+    case UpdateRule::schedulefree_average:
     case UpdateRule::sgdw:
       break;  // of rules that see whole parameters
   }

@@ -5,6 +5,7 @@
 #include "optim/element_rule.h"
 #include "optim/lamb.h"
 #include "optim/muon.h"
+#include "optim/schedule_free.h"
 #include "optim/whole_optimizer.h"
 
 namespace zinc::optim {
@@ -31,6 +32,8 @@ std::string_view name_of(OptimizerKind kind) {
       return "LAMB";
     case OptimizerKind::adafactor:
       return "Adafactor";
+    case OptimizerKind::schedule_free:
+      return "ScheduleFreeAdamW";
   }
   return "?";
 }
@@ -99,6 +102,12 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_
       return std::make_unique<WholeOptimizer>(name_of(config.kind),
                                               std::make_unique<Adafactor>(config.adafactor, seed),
                                               DType::f32, options.weights);
+    case OptimizerKind::schedule_free:
+      require(config.moments == Moments::f32 && !config.narrow_weights,
+              "ScheduleFreeAdamW: its average is of weights of f32; leave zinc.moments and "
+              "bf16.bf16_master_weights_and_grads out");
+      require(hyper.beta1 > 0.0, "ScheduleFreeAdamW: beta1 must be above 0");
+      return std::make_unique<ScheduleFreeAdamW>(config.schedule_free);
   }
   return std::make_unique<ElementRule>(options);
 }

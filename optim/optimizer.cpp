@@ -11,7 +11,11 @@ States Optimizer::states() const {
                 .in_whole = whole_rule() != nullptr ? whole_rule()->num_states() : 0,
                 .beside_f32 = state_dtype(),
                 .weights = weights_dtype()};
-  for (int i = 0; i < states.count; ++i) states.blocks[static_cast<size_t>(i)] = state_blocks(i);
+  states.apart = evaluates_apart();
+  for (int i = 0; i < states.count; ++i) {
+    states.blocks[static_cast<size_t>(i)] = state_blocks(i);
+    states.are_weights[static_cast<size_t>(i)] = state_is_weight(i);
+  }
   return states;
 }
 

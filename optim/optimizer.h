@@ -34,6 +34,8 @@ struct States {
   DType weights = DType::f32;     // f32 | bf16: Optimizer::weights_dtype()
   // States of an element that update() sees which f32 weights have in blocks, in place of a dtype.
   std::array<std::optional<BlockFormat>, kMaxOptimizerStates> blocks{};
+  bool apart = false;  // Optimizer::evaluates_apart(): the model's weights are a copy on all tiers
+  std::array<bool, kMaxOptimizerStates> are_weights{};  // Optimizer::state_is_weight()
   // The dtype of the states of weights of dtype `weights`, f32 | f64; and the blocks of a state, by
   // its place in Optimizer::state_names().
   DType dtype(DType weights) const { return weights == DType::f32 ? beside_f32 : weights; }
@@ -83,6 +85,12 @@ class Optimizer {
     static_cast<void>(i);
     return std::nullopt;
   }
+  // True: state i is a weight, too. It begins as the weight of its element, and whoever sets that
+  // sets it. False: it begins as 0.
+  virtual bool state_is_weight(int i) const {
+    static_cast<void>(i);
+    return false;
+  }
   States states() const;
   // The names of all states: the optimizer's, then those of its whole rule, then its vectors.
   std::vector<std::string_view> state_names() const;
@@ -103,6 +111,26 @@ class Optimizer {
     static_cast<void>(hyper);
     static_cast<void>(step);
     static_cast<void>(values);
+  }
+  // How many numbers the rule carries for a parameter group from one update to the next, beside the
+  // states of elements: at most kMaxCarried. They are 0 before update 1, and in checkpoints.
+  virtual int num_carried() const { return 0; }
+  // Those of update `step`, from the hyper-parameters of that update and hyper.carried of the one
+  // before. A skipped update leaves them as they are.
+  virtual Carried carried(const HyperParameters& hyper, int64_t step) const {
+    static_cast<void>(step);
+    return hyper.carried;
+  }
+  // Whether the weights with which the model is evaluated, generates and is saved are others than
+  // those that it is trained with: evaluated().
+  virtual bool evaluates_apart() const { return false; }
+  // Writes them to args.model_weights, from args.weights and args.states, which stay as they are.
+  // The other operands are absent. Where states are weights that were just set, they are the
+  // weights. Asynchronous on `stream`; element i depends on element i alone.
+  virtual void evaluated(const Update& args, const HyperParameters& hyper, StreamRef stream) const {
+    static_cast<void>(args);
+    static_cast<void>(hyper);
+    static_cast<void>(stream);
   }
   // Asynchronous on `stream`; deterministic; element i depends on element i alone, or on its block.
   virtual void update(const Update& args, const HyperParameters& hyper, StreamRef stream) const = 0;

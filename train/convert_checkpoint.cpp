@@ -14,6 +14,7 @@
 #include "hub/model.h"
 #include "hub/name_map.h"
 #include "train/checkpoint/checkpoint_folder.h"
+#include "train/checkpoint/export.h"
 #include "train/checkpoint/state_file.h"
 #include "train/run_position.h"
 
@@ -141,6 +142,7 @@ std::string convert_deepspeed(const files::DeepSpeedCheckpoint& from, const std:
 }
 
 void export_llmc(const Checkpoint& checkpoint, const std::string& path, DType dtype) {
+  require_weights_for_use(checkpoint);
   const std::optional<std::string> text = checkpoint.text_of("config.json");
   if (!text) {
     throw DataError(str(checkpoint.path(),

@@ -57,6 +57,9 @@ bool keeps_blocks(const Case& c) {
 bool is_adafactor(const Case& c) {
   return c.config.optimizer.kind == optim::OptimizerKind::adafactor;
 }
+bool is_schedule_free(const Case& c) {
+  return c.config.optimizer.kind == optim::OptimizerKind::schedule_free;
+}
 bool is_sgd(const Case& c) { return c.config.optimizer.kind == optim::OptimizerKind::sgd; }
 bool keeps_largest_moment(const Case& c) { return c.config.optimizer.amsgrad; }
 
@@ -359,6 +362,14 @@ constexpr std::array kRules{
                .what = "zinc.moments \"bf16\" does not go with optimizer.type \"Adam8bit\"",
                .why = "its moments have 8 bits",
                .cure = "leave it out"},
+    ConfigRule{.name = "bf16 moments of ScheduleFreeAdamW",
+               .keys = {"zinc.moments", "optimizer.type"},
+               .when = has_bf16_moments,
+               .not_with = is_schedule_free,
+               .what = "zinc.moments \"bf16\" does not go with optimizer.type "
+                       "\"ScheduleFreeAdamW\"",
+               .why = "one of its states is a weight, whose small steps bf16 would lose",
+               .cure = "leave it out"},
     ConfigRule{.name = "bf16 master weights of another model",
                .keys = {"bf16.bf16_master_weights_and_grads"},
                .when = has_bf16_weights,
@@ -374,6 +385,14 @@ constexpr std::array kRules{
         .what = "bf16.bf16_master_weights_and_grads does not go with optimizer.type \"Adam8bit\"",
         .why = "moments in blocks have master weights of f32",
         .cure = "leave one of them out"},
+    ConfigRule{.name = "bf16 master weights of ScheduleFreeAdamW",
+               .keys = {"bf16.bf16_master_weights_and_grads", "optimizer.type"},
+               .when = has_bf16_weights,
+               .not_with = is_schedule_free,
+               .what = "bf16.bf16_master_weights_and_grads does not go with optimizer.type "
+                       "\"ScheduleFreeAdamW\"",
+               .why = "its average is of weights of f32, beside those of the model",
+               .cure = "leave one of them out"},
     ConfigRule{.name = "Adam8bit and amsgrad",
                .keys = {"optimizer.type", "optimizer.params.amsgrad"},
                .when = keeps_blocks,

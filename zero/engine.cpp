@@ -131,6 +131,13 @@ void require_states(const optim::Optimizer& optimizer, DType model) {
             " are kept");
   };
   require_few("the update", optimizer.num_states());
+  const optim::States states = optimizer.states();
+  const bool has_blocks =
+      std::ranges::any_of(states.blocks, [](auto of) { return of.has_value(); });
+  require(!states.apart || (states.beside_f32 == DType::f32 && states.weights == DType::f32 &&
+                            !has_blocks && optimizer.whole_rule() == nullptr),
+          "optimizer ", optimizer.name(),
+          ": evaluated() is for rules of elements whose states are f32");
   if (optimizer.whole_rule() == nullptr) return;
   require_few("the whole rule", optimizer.whole_rule()->num_states());
   const int vectors = optimizer.whole_rule()->num_vectors();
@@ -390,14 +397,14 @@ class Engine::Impl {
                  .optimizer = *optimizer_,
                  .whole = whole_parameters_,
                  .stores = stores_,
-                 .gate = rules_.gate(),
+                 .rules = rules_,
                  .step = training_ != nullptr ? &training_->step : nullptr}) {
     first_values_.drop_held();
     if (training_ != nullptr) begin_training();
     serve(model, groups_, runner_);
   }
 
-  ~Impl() { values_.leave(); }
+  ~Impl() { values_.leave(/*may_use=*/shows_at_end()); }
 
   // What an engine that trains has beside its weights.
   struct Training {
@@ -431,6 +438,28 @@ class Engine::Impl {
     rules_.gate().wait_for_all();
   }
 
+  // Note [Weights apart]: the model's copy gets the weights of passes of training, or of all
+  // others.
+  void show(bool evaluated) {
+    if (training_ == nullptr || !optimizer_->evaluates_apart()) return;
+    if (is_evaluated_ == evaluated) return;
+    stores_.gathered->end_passes();
+    stores_.update->write_model(training_->step.between_steps(), evaluated);
+    is_evaluated_ = evaluated;
+  }
+  // Whether the model's copy has the weights for its use at the engine's end.
+  bool shows_at_end() noexcept {
+    if (training_ == nullptr || !optimizer_->evaluates_apart()) return true;
+    // Other ranks may not make the same call.
+    if (is_updating() || std::uncaught_exceptions() > 0) return is_evaluated_;
+    try {
+      show(true);
+    } catch (...) {  // a use of the parameters reports it
+      return false;
+    }
+    return true;
+  }
+
   // Values are about to be read that no update works on.
   void begin_reading() {
     require_no_update();
@@ -442,12 +471,18 @@ class Engine::Impl {
   void begin_writing(const char* call, Activity activity) {
     require_between_steps(call);
     stores_.finish_update();
+    show(/*evaluated=*/false);
     passes_.enter(activity);
   }
 
-  void begin_evaluation() const {
+  void begin_pass() {
+    values_.require_one_state();
+    show(/*evaluated=*/false);
+  }
+  void begin_evaluation() {
     require_no_update();
     values_.require_one_state();
+    show(/*evaluated=*/true);
   }
 
   void require_whole_model(const char* call) const {
@@ -482,6 +517,7 @@ class Engine::Impl {
   Runner runner_;
   ForwardPasses passes_;
   EngineValues values_;
+  bool is_evaluated_ = false;  // show()
 
  private:
   NormPeers norm_peers() {
@@ -592,16 +628,18 @@ Engine::~Engine() = default;
 
 Loss Engine::forward(const nn::Batch& batch) {
   StepPasses& passes = *impl_->training("forward").passes;
-  impl_->values_.require_one_state();
+  impl_->begin_pass();
   const BatchLoss loss = passes.forward(batch);
   return {.sum = loss.sum, .num_targets = loss.num_targets};
 }
 void Engine::backward(const Loss& loss) {
-  impl_->training("backward").passes->backward({.sum = loss.sum, .num_targets = loss.num_targets});
+  StepPasses& passes = *impl_->training("backward").passes;
+  impl_->show(/*evaluated=*/false);
+  passes.backward({.sum = loss.sum, .num_targets = loss.num_targets});
 }
 void Engine::run_passes(std::span<const nn::Batch> batches) {
   StepPasses& passes = *impl_->training("run_passes").passes;
-  impl_->values_.require_one_state();
+  impl_->begin_pass();
   passes.run(batches);
 }
 StepResult Engine::step() {
@@ -647,6 +685,7 @@ std::string Engine::moment() const {
 TrainingState Engine::state() const {
   TrainingState state = impl_->training("state").step.state();
   state.optimizer = impl_->optimizer_->name();
+  state.apart = impl_->optimizer_->evaluates_apart();
   for (const std::string_view kind : impl_->values_.kinds()) state.kinds.emplace_back(kind);
   return state;
 }
@@ -680,6 +719,10 @@ Tensor Engine::parameter(std::string_view name) {
   impl_->begin_reading();
   return impl_->values_.read(name);
 }
+Tensor Engine::evaluated_parameter(std::string_view name) {
+  impl_->begin_reading();
+  return impl_->values_.read_for_use(name);
+}
 Tensor Engine::optimizer_state(std::string_view name, std::string_view state) {
   impl_->training("optimizer_state");
   impl_->begin_reading();
@@ -696,7 +739,8 @@ void Engine::edit(const std::vector<std::string>& names,
 }
 void Engine::read_own(Own what, const TakeOwn& take, bool hold) {
   if (what == Own::weights_and_states) impl_->training("read_own(Own::weights_and_states)");
-  impl_->begin_evaluation();
+  impl_->require_no_update();
+  impl_->values_.require_one_state();
   impl_->stores_.finish_own_update();
   impl_->passes_.enter(Activity::reading_weights);
   impl_->values_.read_own(what, take, hold);

@@ -19,6 +19,15 @@
 // targets of the global batch, however they are spread over micro-batches and ranks. With
 // LossReduction::micro_batch each micro-batch is divided by its own targets first, and the step is
 // the mean of those means.
+//
+// Note [Weights for use]
+// A schedule-free optimizer trains with other weights than those that the model is used with
+// (optim::Optimizer::evaluates_apart()). evaluate(), next_logits(), predict(), release_to_model(),
+// evaluated_parameter() and read_own(Own::weights) use the latter, as does the model at the
+// engine's end. No bit of training depends on these calls. Weights that are set (set_parameter(),
+// edit(), an import of weights alone) are used as they are until the next step. The first
+// evaluation behind a step, the first pass of training behind an evaluation, and the engine's end
+// are then collective on all stages.
 #pragma once
 
 #include <cstdint>
@@ -208,13 +217,17 @@ class Engine {
   // parameter's shape. Collective if they are sharded. Throws InvalidArgument with the nearest
   // names.
   Tensor parameter(std::string_view name);
+  // The weights that the model evaluates, generates and is saved with. Those of parameter(), unless
+  // the optimizer has others: Note [Weights for use].
+  Tensor evaluated_parameter(std::string_view name);
   // `state`: the optimizer's own name for it: "exp_avg".
   Tensor optimizer_state(std::string_view name, std::string_view state);
   // Call on every rank with the same values, between steps only. Throws InvalidArgument.
   void set_parameter(std::string_view name, const Tensor& values);
 
   // Hands this rank's part of the weights, or of weights and states, to `take`, piece by piece.
-  // Weights are as parameter() gives them. On every stage each element of the model is in the part
+  // Weights alone are as evaluated_parameter() gives them, those beside states as parameter() does.
+  // On every stage each element of the model is in the part
   // of exactly one rank. The memory of a piece is valid during the call of `take`. An empty `take`:
   // the memory is taken, and nothing is handed out. Not collective; waits.
   //

@@ -198,7 +198,8 @@ std::unique_ptr<WeightUpdate> make_update(const EngineConfig& config, const Stor
                                            config.offload_step == OffloadStep::device,
                               .whole_rule = inputs.whole_rule,
                               .whole_windows = inputs.program.program.whole_windows(),
-                              .parts = config.zero.stage == 0 ? 1 : inputs.communicator.size()};
+                              .parts = config.zero.stage == 0 ? 1 : inputs.communicator.size(),
+                              .apart = inputs.states.apart};
   if (stores.swapped != nullptr) {
     options.swap = {.states = stores.swapped.get(),
                     .gradients = stores.swapped_gradients.get(),

@@ -41,6 +41,7 @@ struct Case {
   bool every_schedule = false;  // all schedules of streams; else the one that mixes the others
   bool nccl = false;            // a GPU for every rank; else all share the first one
   bool sgd = false;
+  bool averages = false;   // evaluated with other weights than those of training
   bool selective = false;  // recomputation
   bool means = false;      // means over each micro-batch's own targets, which differ in number
   optim::Moments moments = optim::Moments::f32;
@@ -69,6 +70,7 @@ zero::EngineConfig config_of(const Case& c, bool graph) {
     config.optimizer.kind = optim::OptimizerKind::sgd;
     config.optimizer.hyper.momentum = 0.9;
   }
+  if (c.averages) config.optimizer.kind = optim::OptimizerKind::schedule_free;
   config.schedule.kind = optim::ScheduleKind::linear;  // another learning rate in every step
   config.schedule.total_steps = 8;
   config.zero.stage = c.stage;
@@ -118,7 +120,7 @@ void train(const Case& c, bool graph, int steps, comm::World& world, Outcome& ou
     outcome.evaluations.push_back(engine.evaluate(make_batch(c.family, 1000 + step)).loss_sum);
   }
   for (const auto& [name, parameter] : model->named_parameters()) {
-    const char* state = c.sgd ? "momentum_buffer" : "exp_avg";
+    const char* state = c.sgd ? "momentum_buffer" : c.averages ? "z" : "exp_avg";
     for (const Tensor& tensor : {engine.parameter(name), engine.optimizer_state(name, state)}) {
       const auto values = tensor.to_vector<float>();
       outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
@@ -210,7 +212,13 @@ INSTANTIATE_TEST_SUITE_P(
              .recompute_every = 1,
              .dropout = 0.2},
         Case{.name = "Encoder", .stage = 2, .family = Family::roberta, .dropout = 0.2},
-        Case{.name = "Sgd", .sgd = true},
+        Case{.name = "Sgd", .sgd = true}, Case{.name = "Averages", .averages = true},
+        Case{.name = "AveragesSkipped",
+             .stage = 1,
+             .world = 2,
+             .dtype = DType::f16,
+             .scale_power = 14,
+             .averages = true},
         Case{.name = "NarrowMoments", .dtype = DType::bf16, .moments = optim::Moments::bf16},
         Case{.name = "EightBits", .dtype = DType::bf16, .accumulation = 2, .fp8 = true},
         Case{.name = "Wgmma", .dtype = DType::bf16, .wgmma = kernels::WgmmaUse::always},

@@ -117,6 +117,8 @@ INSTANTIATE_TEST_SUITE_P(
                     {2, kHost, kNone, kHorizontal, kStreamed, 0.6}}},
         PlacedCase{{.world = 2, .rule = optim::OptimizerKind::adafactor},
                    {{1, kNone}, {3, kNvme}, {2, kHost, kNone, kHorizontal, kByHost, 0.6}}},
+        PlacedCase{{.dtype = DType::bf16, .rule = optim::OptimizerKind::schedule_free},
+                   {{1, kHost}, {3, kNvme, kNvme}, {2, kHost, kNone, kHorizontal, kStreamed, 0.6}}},
         PlacedCase{{1, 1, DType::f16},
                    {{3, kNvme, kHost}, {3, kHost, kHost, kHorizontal, kStreamed}}},
         PlacedCase{{2},

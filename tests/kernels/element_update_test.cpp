@@ -72,6 +72,7 @@ Element<A> step(Element<A> e, A gradient, A factor, const ElementUpdate& args) {
   const bool is_adam = args.rule == UpdateRule::adamw || args.rule == UpdateRule::amsgrad;
   const bool is_l2 = is_adam ? !c.decoupled
                              : args.rule != UpdateRule::lamb && args.rule != UpdateRule::lion &&
+                                   args.rule != UpdateRule::schedulefree &&
                                    args.rule != UpdateRule::sgdw;
   A g = gradient * factor;
   if (c.weight_decay != 0.0 && is_l2) g = std::fma(A(c.weight_decay), e.w, g);
@@ -123,6 +124,20 @@ Element<A> step(Element<A> e, A gradient, A factor, const ElementUpdate& args) {
       e.w = c.nesterov ? std::fma(A(c.momentum), e.s[0], share) : e.s[0];
       break;
     }
+    case UpdateRule::schedulefree: {
+      e.s[1] = std::fma(A(c.beta2), e.s[1], (A(1.0 - c.beta2) * g) * g);
+      A u = g / std::fma(std::sqrt(e.s[1]), A(1.0 / std::sqrt(correction2)), A(c.eps));
+      if (c.weight_decay != 0.0) u = std::fma(A(c.weight_decay), e.w, u);
+      e.w = std::fma(A(c.average), e.s[0] - e.w, e.w);
+      e.w = std::fma(A(c.lr * (c.beta1 * (1.0 - c.average) - 1.0)), u, e.w);
+      e.s[0] = std::fma(A(-c.lr), u, e.s[0]);
+      break;
+    }
+    case UpdateRule::schedulefree_average: {
+      const A y = gradient * factor;
+      e.w = std::fma(A(1.0 - 1.0 / c.beta1), e.s[0] - y, y);
+      break;
+    }
     case UpdateRule::sgd:
       e.w = std::fma(A(-c.lr), g, e.w);
       break;
@@ -166,6 +181,10 @@ std::vector<UpdateConstants> variants_of(UpdateRule rule) {
       variants.push_back({.weight_decay = decay, .decoupled = false});
     }
     if (rule == UpdateRule::adagrad) variants.push_back({.weight_decay = decay, .lr_decay = 0.3});
+    if (rule == UpdateRule::schedulefree) {
+      variants.push_back({.weight_decay = decay, .average = 0.3});
+      variants.push_back({.weight_decay = decay, .average = 0.0});
+    }
     if (rule == UpdateRule::muon) {
       variants.back() = {.momentum = 0.95};
       variants.push_back({.momentum = 0.95, .nesterov = true});
@@ -447,7 +466,8 @@ TEST(ElementUpdate, Skip_LeavesEveryBit) {
       args.skip = skip;
       element_update(args, test::test_stream());
       EXPECT_EQ(same_bits(after, before), flag != 0.0) << name_of(rule);
-      if (rule == UpdateRule::gradient) continue;  // its direction was no number before
+      // The direction was no number before, and states do not change.
+      if (rule == UpdateRule::gradient || rule == UpdateRule::schedulefree_average) continue;
       const HostArray& result = makes_direction(rule) ? after.kept[0] : after.weights;
       EXPECT_EQ(std::isnan(result.at(0)), flag == 0.0) << name_of(rule);
     }

@@ -309,6 +309,97 @@ INSTANTIATE_TEST_SUITE_P(Cases, WholeReference,
                                          "adafactor_rate"),
                          [](const auto& info) { return info.param; });
 
+// --- ScheduleFreeAdamW, against tests/reference/optim/make_schedule_free.py
+
+struct ScheduleFreeCase {
+  bool falls = false;  // from update 101 on half of the rate
+  optim::HyperParameters hyper{.lr = 2.5e-3};
+  optim::ScheduleFreeOptions options{};
+};
+// The same as CASES of the script.
+const std::map<std::string, ScheduleFreeCase>& schedule_free_cases() {
+  static const std::map<std::string, ScheduleFreeCase> all = {
+      {"defaults", {}},
+      {"decay",
+       {.hyper = {.lr = 2.5e-3, .weight_decay = 0.1, .beta1 = 0.95, .beta2 = 0.99, .eps = 1e-6}}},
+      {"warmup",
+       {.falls = true,
+        .hyper = {.lr = 0.01, .weight_decay = 0.1},
+        .options = {.warmup_steps = 20, .r = 0.5}}},
+      {"power",
+       {.falls = true,
+        .hyper = {.lr = 0.01},
+        .options = {.warmup_steps = 150, .weight_lr_power = 1.0}}},
+  };
+  return all;
+}
+
+class ScheduleFree : public testing::TestWithParam<std::string> {
+ protected:
+  // The largest |actual - expected| / (|expected| + 1e-9) of y, z, x and exp_avg_sq.
+  static double deviation(DType dtype) {
+    const auto file =
+        files::SafetensorsFile::open("tests/reference/optim/schedule_free.safetensors");
+    const auto of_case = [&](const char* name) { return stored(file, GetParam() + "." + name); };
+    const ScheduleFreeCase& settings = schedule_free_cases().at(GetParam());
+    const auto rule = optim::make_optimizer(
+        {.kind = OptimizerKind::schedule_free, .schedule_free = settings.options});
+    Context context({.num_threads = 1});
+    const ContextScope scope(context);
+    const StreamRef stream = context.compute();
+    const std::vector<double> start = stored(file, "start");
+    const std::vector<double> gradients = stored(file, "gradients");
+    const auto n = static_cast<int64_t>(start.size());
+    const Tensor y = Tensor::from<double>(start, {n}, dtype);
+    const Tensor z = Tensor::from<double>(start, {n}, dtype);
+    const Tensor squares = Tensor::zeros({n}, dtype);
+    const Tensor x = Tensor::empty({n}, dtype);
+    double worst = 0.0;
+    const auto compare = [&](const Tensor& actual, const double* expected) {
+      const std::vector<double> values = actual.to_vector<double>();
+      for (size_t i = 0; i < values.size(); ++i) {
+        worst = std::max(worst, std::abs(values[i] - expected[i]) / (std::abs(expected[i]) + 1e-9));
+      }
+    };
+    const std::vector<double> y_at = of_case("y_at");
+    const double* next = y_at.data();
+    optim::HyperParameters hyper = settings.hyper;
+    for (int64_t t = 0; t < 200; ++t) {
+      const auto first = gradients.begin() + t % 7 * n;
+      std::vector<double> gradient(first, first + n);
+      for (double& value : gradient) value *= static_cast<double>(1 + t % 5);
+      const Tensor given = Tensor::from<double>(gradient, {n}, dtype);
+      hyper.lr = settings.hyper.lr * (settings.falls && t >= 100 ? 0.5 : 1.0);
+      hyper.carried = rule->carried(hyper, t + 1);
+      optim::Update update{.weights = y.view(), .gradient = given.view(), .step = t + 1};
+      update.states = {z.view(), squares.view()};
+      rule->update(update, hyper, stream);
+      if (t + 1 != 1 && t + 1 != 2 && t + 1 != 100) continue;
+      compare(y, next);
+      next += n;
+    }
+    EXPECT_NEAR(hyper.carried[0], of_case("lr_max").front(), 1e-17);
+    EXPECT_NEAR(hyper.carried[1] / of_case("weight_sum").front(), 1.0, 1e-14);
+    optim::Update evaluated{.weights = y.view(), .model_weights = x.view()};
+    evaluated.states = {z.view(), squares.view()};
+    rule->evaluated(evaluated, hyper, stream);
+    compare(y, of_case("y").data());
+    compare(z, of_case("z").data());
+    compare(squares, of_case("exp_avg_sq").data());
+    compare(x, of_case("x").data());
+    return worst;
+  }
+};
+
+// Each of 200 updates rounds y and z twice by half a unit, of weights that are at most three times
+// those at the end: 200 x 4 x 3 half units.
+TEST_P(ScheduleFree, F64Matches) { EXPECT_LE(deviation(DType::f64), 2400 * 0x1p-53); }
+TEST_P(ScheduleFree, F32Matches) { EXPECT_LE(deviation(DType::f32), 2400 * 0x1p-24); }
+
+INSTANTIATE_TEST_SUITE_P(Cases, ScheduleFree,
+                         testing::Values("defaults", "decay", "warmup", "power"),
+                         [](const auto& info) { return info.param; });
+
 // --- AdamW with moments in blocks of 8 bits, against tests/reference/optim/make_adam8bit.py
 
 class Adam8bit : public testing::Test {

@@ -269,6 +269,7 @@ void draw_rule(std::string_view rule, bool whole, zero::EngineConfig& engine) {
   if (rule == "Adam8bit" && engine.determinism != zero::Determinism::mesh) {
     optimizer.kind = OptimizerKind::adam8bit;
   }
+  if (rule == "ScheduleFreeAdamW") optimizer.kind = OptimizerKind::schedule_free;
   optimizer.amsgrad = rule == "AMSGrad";
 }
 
@@ -276,8 +277,9 @@ void draw_rule(std::string_view rule, bool whole, zero::EngineConfig& engine) {
 void draw_weights(Draw& draw, zero::EngineConfig& engine) {
   if (engine.precision.dtype != DType::bf16) return;
   const bool narrow = draw.one_of("narrow_weights", {false, false, true});
-  engine.optimizer.narrow_weights =
-      narrow && engine.optimizer.kind != optim::OptimizerKind::adam8bit;
+  const optim::OptimizerKind rule = engine.optimizer.kind;
+  engine.optimizer.narrow_weights = narrow && rule != optim::OptimizerKind::adam8bit &&
+                                    rule != optim::OptimizerKind::schedule_free;
 }
 
 DrawnRun draw_run(uint64_t seed) {
@@ -336,9 +338,9 @@ DrawnRun draw_run(uint64_t seed) {
   run.config.checkpoint.asynchronous = draw.flip("asynchronous");
   run.evaluation_samples = draw.one_of<int64_t>("evaluation_samples", {1, 7, 20});
   run.rows = draw.named("rows", {Rows::full, Rows::full, Rows::unequal, Rows::shorter});
-  const auto rule =
-      draw.one_of<std::string_view>("rule", {"AdamW", "AdamW", "Adam8bit", "SGD", "Lion", "Adagrad",
-                                             "AMSGrad", "Muon", "LAMB", "Adafactor"});
+  const auto rule = draw.one_of<std::string_view>(
+      "rule", {"AdamW", "AdamW", "Adam8bit", "SGD", "Lion", "Adagrad", "AMSGrad", "Muon", "LAMB",
+               "Adafactor", "ScheduleFreeAdamW"});
   draw_rule(rule, run.config.mesh.tensor == 1, engine);
   draw_weights(draw, engine);
   run.words = fmt::format("seed {}:{}", seed, draw.words());
@@ -383,6 +385,7 @@ std::vector<MemoryReport> memory_of(const DrawnRun& run) {
     if (run.saves) {
       parts.save = [&](const std::string&) {
         engine.read_own(zero::Engine::Own::weights_and_states, [](const zero::OwnPiece&) {});
+        engine.read_own(zero::Engine::Own::weights, [](const zero::OwnPiece&) {});
         if (run.model.tuning.has_adapters()) train::visit_adapter(engine, {});
       };
     }
@@ -505,6 +508,18 @@ TEST(PlanOfSwappedStates, IsThePeakWithSavesAndEvaluationsBetweenSteps) {
 
 TEST(RandomPlan, IsThePeakOfEveryRankOnEveryTier) {
   for (uint64_t seed = 1; seed <= 20; ++seed) expect_plan_is_the_peak(draw_run(seed));
+}
+
+// What is used is made from weights and states, with memory of its own.
+TEST(RandomPlan, IsThePeakWhereWeightsForUseAreAnAverage) {
+  for (uint64_t seed = 1; seed <= 24; ++seed) {
+    DrawnRun run = draw_run(seed);
+    optim::OptimizerConfig& optimizer = run.config.engine.optimizer;
+    optimizer = {.kind = optim::OptimizerKind::schedule_free, .hyper = optimizer.hyper};
+    run.evaluates = run.saves = true;
+    run.words += ", averages, evaluates, saves";
+    expect_plan_is_the_peak(run);
+  }
 }
 
 // By tens.

@@ -90,6 +90,10 @@ zero::EngineConfig config_of(const Way& way, const std::string& swap) {
   config.optimizer.moments = way.moments;
   config.optimizer.kind = way.rule;
   config.optimizer.narrow_weights = way.narrow_weights;
+  // Two updates of WarmupLR have a rate of 0, from which the rule carries nothing.
+  if (way.rule == optim::OptimizerKind::schedule_free) {
+    config.schedule.kind = optim::ScheduleKind::constant;
+  }
   if (way.sequence > 1) config.batch.sequence = 9;  // the length in make_batch()
   if (way.bucket > 0) {
     config.zero.reduce_bucket_size = config.zero.allgather_bucket_size =
@@ -183,6 +187,7 @@ void expect_same_bits(const Outcome& a, const Outcome& b) {
   EXPECT_EQ(a.state.applied, b.state.applied);
   EXPECT_EQ(a.state.loss_scale.scale, b.state.loss_scale.scale);
   EXPECT_EQ(a.state.schedule.updates, b.state.schedule.updates);
+  EXPECT_EQ(a.state.carried, b.state.carried);
 }
 
 Outcome tail_of(const Outcome& whole) {
@@ -342,6 +347,18 @@ INSTANTIATE_TEST_SUITE_P(
                         .optimizer = kNvme,
                         .parameters = kNvme,
                         .rule = optim::OptimizerKind::adam8bit},
+                    Way{.name = "averaged_stage1_f16",
+                        .world = 2,
+                        .stage = 1,
+                        .dtype = DType::f16,
+                        .rule = optim::OptimizerKind::schedule_free},
+                    Way{.name = "averaged_stage3_nvme",
+                        .world = 3,
+                        .stage = 3,
+                        .dtype = DType::bf16,
+                        .optimizer = kNvme,
+                        .parameters = kNvme,
+                        .rule = optim::OptimizerKind::schedule_free},
                     Way{.name = "lamb_stage3_nvme",
                         .world = 3,
                         .stage = 3,
@@ -484,6 +501,15 @@ TEST(Elastic, StatesOfWholeParameters_AreCompared) {
   EXPECT_TRUE(std::ranges::any_of(some.values, [](const ValueDifference& values) {
     return values.kind == "exp_avg_sq_row" && values.numel == 24;
   }));
+}
+
+// Also what the rule carries from update to update, and the point from which it averages.
+TEST(Elastic, AveragedWeights_AreReadByAnyWorldStageAndTier) {
+  std::vector<Way> ways{Way{"a", 1, 0}, Way{"b", 3, 1, DType::bf16},
+                        Way{"c", 2, 2, DType::f32, kNvme}, Way{"d", 4, 3, DType::bf16, kCpu, kNvme},
+                        Way{.name = "e", .world = 4, .stage = 1, .pipe = 2}};
+  for (Way& way : ways) way.rule = optim::OptimizerKind::schedule_free;
+  expect_any_reads_any(ways);
 }
 
 TEST(Elastic, WeightsWithoutMasterWeights_AreReadByAnyWorldStageAndTier) {

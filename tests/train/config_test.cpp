@@ -515,6 +515,29 @@ TEST(Config, Adam8bit_HasTheNamesOfBothLibraries) {
   }
 }
 
+TEST(Config, ScheduleFreeAdamW_HasTheDefaultsOfItsPackage) {
+  const auto optimizer = [](const std::string& block) {
+    return parse(with(R"("optimizer": )" + block)).engine.optimizer;
+  };
+  const optim::OptimizerConfig plain = optimizer(R"({"type": "schedulefreeadamw"})");
+  EXPECT_EQ(plain.kind, optim::OptimizerKind::schedule_free);
+  EXPECT_EQ(plain.hyper.lr, 0.0025);
+  EXPECT_EQ(plain.hyper.beta1, 0.9);
+  EXPECT_EQ(plain.hyper.beta2, 0.999);
+  EXPECT_EQ(plain.hyper.eps, 1e-8);
+  EXPECT_EQ(plain.hyper.weight_decay, 0.0);
+  EXPECT_EQ(plain.schedule_free.warmup_steps, 0);
+  EXPECT_EQ(plain.schedule_free.r, 0.0);
+  EXPECT_EQ(plain.schedule_free.weight_lr_power, 2.0);
+  const optim::OptimizerConfig given = optimizer(
+      R"({"params": {"lr": 0.1, "r": 0.5, "weight_lr_power": 1, "warmup_steps": 7},
+          "type": "ScheduleFreeAdamW"})");
+  EXPECT_EQ(given.hyper.lr, 0.1);
+  EXPECT_EQ(given.schedule_free.r, 0.5);
+  EXPECT_EQ(given.schedule_free.weight_lr_power, 1.0);
+  EXPECT_EQ(given.schedule_free.warmup_steps, 7);
+}
+
 TEST(Config, RefusedKeysSayWhyAndLoadAtTheirOffValue) {
   EXPECT_NE(problems_of(with(R"("amp": {"enabled": true})")).find("amp: Apex does not exist"),
             std::string::npos);

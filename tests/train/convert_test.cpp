@@ -1,9 +1,11 @@
 // Checkpoints from DeepSpeed's files, and to llm.c's.
+#include "train/checkpoint/export.h"
 #include "train/convert_checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -172,6 +174,28 @@ TEST(ExportLlmc, GivesTheWeightsOfTheCheckpoint_OfGpt2Alone) {
   const Checkpoint other =
       save("llama", hub::model_config_json(zero::test::tiny_llama_config(), DType::f32));
   EXPECT_THROW(export_llmc(other, folder / "other.bin", DType::f32), ConfigError);
+}
+
+// Its weights are not those for use, which no export may take for them.
+TEST(Export, OfARuleThatTrainsWithOtherWeights_IsRefusedByName) {
+  const files::ScratchFolder folder;
+  nn::Gpt2Config config = zero::test::tiny_config();
+  comm::run_local_ranks(1, {.seed = 4, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2 model(config);
+    zero::EngineConfig engine_config;
+    engine_config.optimizer.kind = optim::OptimizerKind::schedule_free;
+    zero::Engine engine(model, engine_config, world);
+    save_checkpoint(engine, folder.path(), "averaged",
+                    {.texts = {{"config.json", hub::model_config_json(config, DType::f32)}}});
+  });
+  const Checkpoint checkpoint = Checkpoint::open(folder / "averaged");
+  for (const auto& work :
+       {std::function<void()>([&] { export_llmc(checkpoint, folder / "model.bin", DType::f32); }),
+        std::function<void()>([&] { export_weights(checkpoint, folder / "model"); })}) {
+    EXPECT_THAT(files::message_of<ConfigError>(work),
+                testing::AllOf(testing::HasSubstr("ScheduleFreeAdamW trains with other weights"),
+                               testing::HasSubstr("best/ or final/")));
+  }
 }
 
 }  // namespace convert_test

@@ -97,6 +97,7 @@ void bf16_weights(Tried& s) {
 }
 void bf16_moments(Tried& s) { s.config.optimizer.moments = optim::Moments::bf16; }
 void adam8bit(Tried& s) { s.config.optimizer.kind = optim::OptimizerKind::adam8bit; }
+void schedule_free(Tried& s) { s.config.optimizer.kind = optim::OptimizerKind::schedule_free; }
 void fp8(Tried& s) {
   s.config.fp8 = true;
   s.config.precision.dtype = DType::bf16;
@@ -147,9 +148,11 @@ std::vector<RuleCase> reduction_cases() {
       {"bf16 moments and amsgrad", bf16_moments,
        [](Tried& s) { s.config.optimizer.amsgrad = true; }},
       {"bf16 moments of Adam8bit", bf16_moments, adam8bit},
+      {"bf16 moments of ScheduleFreeAdamW", bf16_moments, schedule_free},
       {"bf16 master weights of another model", bf16_weights,
        [](Tried& s) { s.config.precision.dtype = DType::f32; }},
       {"bf16 master weights of Adam8bit", bf16_weights, adam8bit},
+      {"bf16 master weights of ScheduleFreeAdamW", bf16_weights, schedule_free},
       {"Adam8bit and amsgrad", adam8bit, [](Tried& s) { s.config.optimizer.amsgrad = true; }},
       {"Adam8bit of f64", adam8bit, [](Tried& s) { s.config.precision.dtype = DType::f64; }},
       {"Adam8bit on every mesh", adam8bit, determinism(D::mesh)},

@@ -80,16 +80,20 @@ testing::Matcher<std::string> NamesThePlace(int stage) {
   return testing::ContainsRegex("transformer\\.[a-z0-9_.]+, in the shard of rank [01]");
 }
 
-class Overflow : public testing::TestWithParam<std::tuple<int, DType>> {};
+using optim::OptimizerKind;
+
+class Overflow : public testing::TestWithParam<std::tuple<int, DType, OptimizerKind>> {};
 INSTANTIATE_TEST_SUITE_P(Stages, Overflow,
                          testing::Combine(testing::Values(0, 1, 2, 3),
-                                          testing::Values(DType::f16, DType::bf16, DType::f32)));
+                                          testing::Values(DType::f16, DType::bf16, DType::f32),
+                                          testing::Values(OptimizerKind::adamw,
+                                                          OptimizerKind::schedule_free)));
 
 TEST_P(Overflow, SkippedStep_ChangesNoBitOfWeightsStatesAndSchedule) {
-  const auto [stage, dtype] = GetParam();
+  const auto [stage, dtype, rule] = GetParam();
   const bool scaled = dtype == DType::f16;
-  const EngineConfig config =
-      config_of(stage, dtype, scaled ? dynamic(8, 2) : optim::LossScaleConfig{});
+  EngineConfig config = config_of(stage, dtype, scaled ? dynamic(8, 2) : optim::LossScaleConfig{});
+  config.optimizer.kind = rule;
   int64_t applied = 0;
   int64_t skipped = 0;
   std::vector<float> at_the_end;
@@ -97,6 +101,7 @@ TEST_P(Overflow, SkippedStep_ChangesNoBitOfWeightsStatesAndSchedule) {
     const double lr = engine.learning_rate();
     const double scale = engine.state().loss_scale.scale;
     const std::vector<float> before = weights_and_states_of(engine);
+    const std::vector<double> carried = engine.state().carried;
     const StepResult result = engine.step();
     const std::vector<float> after = weights_and_states_of(engine);
     EXPECT_EQ(result.loss_scale, scale);
@@ -105,6 +110,7 @@ TEST_P(Overflow, SkippedStep_ChangesNoBitOfWeightsStatesAndSchedule) {
       EXPECT_EQ(result.outcome, StepOutcome::skipped_overflow);
       EXPECT_THAT(result.overflow, NamesThePlace(stage));
       EXPECT_TRUE(after == before);
+      EXPECT_EQ(engine.state().carried, carried);
       EXPECT_EQ(engine.learning_rate(), lr);
     } else {
       EXPECT_EQ(result.outcome, StepOutcome::applied);

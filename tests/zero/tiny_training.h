@@ -42,7 +42,8 @@ inline std::vector<float> weights_of(Engine& engine) {
 inline std::vector<float> weights_and_states_of(Engine& engine) {
   std::vector<float> all = weights_of(engine);
   for (const auto& [name, parameter] : engine.model().named_parameters()) {
-    for (const char* state : {"exp_avg", "exp_avg_sq"}) {
+    for (const std::string& state : engine.state().kinds) {
+      if (state == kWeightsKind) continue;
       const auto values = engine.optimizer_state(name, state).to_vector<float>();
       all.insert(all.end(), values.begin(), values.end());
     }

@@ -43,6 +43,9 @@ void compare_counters(const Manifest& a, const Manifest& b, std::vector<std::str
   add("reset_at", a.state.reset_at, b.state.reset_at);
   add("loss scale", a.state.loss_scale.scale, b.state.loss_scale.scale);
   add("schedule", a.state.schedule.updates, b.state.schedule.updates);
+  if (a.state.carried != b.state.carried) {
+    out.emplace_back("carried: what the optimizer carries from update to update differs");
+  }
 }
 
 }  // namespace

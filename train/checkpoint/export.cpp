@@ -87,8 +87,18 @@ void export_adapter(const Checkpoint& checkpoint, const hub::AdapterConfig& adap
 
 }  // namespace
 
+void require_weights_for_use(const Checkpoint& checkpoint) {
+  if (!checkpoint.state().apart) return;
+  throw ConfigError(str(
+      checkpoint.path(), ": ", checkpoint.state().optimizer,
+      " trains with other weights than those for use, and a checkpoint has the former: take the "
+      "run's folder best/ or final/, which have the latter, or go on with the run (--resume) to "
+      "its end, which writes final/"));
+}
+
 void export_weights(const Checkpoint& checkpoint, const std::string& folder,
                     const ExportOptions& options) {
+  require_weights_for_use(checkpoint);
   checkpoint.verify_texts();
   const files::json::Value config = config_of(checkpoint);
   const std::optional<hub::AdapterConfig> adapter = adapter_of(checkpoint);

@@ -10,6 +10,10 @@
 
 namespace zinc::train {
 
+// Throws ConfigError, with the cure, for a checkpoint whose weights are those for training and not
+// those for use: zero::TrainingState::apart.
+void require_weights_for_use(const Checkpoint& checkpoint);
+
 struct ExportOptions {
   // f32 or 16 bits; absent: the one that the model was trained in. An adapter's weights are f32.
   std::optional<DType> dtype{};
@@ -21,7 +25,7 @@ struct ExportOptions {
 // loads: the files that save_model() writes for the same weights. For a run that trains adapters:
 // the folder that save_adapter() writes, or with `merge_lora` the whole model, by MergedWeights.
 // The folder must not exist. Works piece by piece, in some megabytes of memory for any model.
-// ConfigError for options that do not fit the run.
+// ConfigError for options that do not fit the run, and by require_weights_for_use().
 void export_weights(const Checkpoint& checkpoint, const std::string& folder,
                     const ExportOptions& options = {});
 

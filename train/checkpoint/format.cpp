@@ -197,6 +197,12 @@ void write_state(files::json::Writer& json, const zero::TrainingState& state) {
     json.value(nullptr);
   }
   json.end_object();
+  if (state.apart) json.member("apart", true);
+  if (!state.carried.empty()) {
+    json.key("carried").begin_array();
+    for (const double value : state.carried) json.value(value);
+    json.end_array();
+  }
   json.end_object();
 }
 
@@ -207,6 +213,8 @@ zero::TrainingState read_state(const files::json::Value& value) {
                             .loss_scale = {},
                             .is_loss_scale_dynamic = false,
                             .schedule = {},
+                            .apart = false,
+                            .carried = {},
                             .optimizer = value.at("optimizer").as_string(),
                             .kinds = {}};
   for (const files::json::Value& kind : value.at("kinds").as_array()) {
@@ -228,6 +236,12 @@ zero::TrainingState read_state(const files::json::Value& value) {
   state.schedule.updates = read_count(schedule.at("updates"));
   if (const files::json::Value& lr = schedule.at("fixed_lr"); !lr.is_null()) {
     state.schedule.fixed_lr = lr.as_double();
+  }
+  if (const files::json::Value* apart = value.find("apart")) state.apart = apart->as_bool();
+  if (const files::json::Value* carried = value.find("carried")) {
+    for (const files::json::Value& number : carried->as_array()) {
+      state.carried.push_back(number.as_double());
+    }
   }
   return state;
 }

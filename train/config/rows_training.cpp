@@ -50,34 +50,44 @@ std::vector<std::pair<std::string, std::string>> optimizers_of_deepspeed() {
 
 // settle.h looks at adam_w_mode.
 Setting optimizer_type() {
-  return {.type = KeyType::name,
-          .choices = {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "Muon", "FusedAdam", "CPUAdam",
-                      "Adam8bit", "AdamW8bit", "Lamb", "FusedLamb", "Adafactor"},
-          .absent = optimizers_of_deepspeed(),
-          .get = [](const Config& config,
-                    int64_t) { return files::json::Value(name_of(config.engine.optimizer.kind)); },
-          .set =
-              [](Config& config, const files::json::Value& value) {
-                const std::vector<std::string> names{
-                    "Adam",     "SGD",       "Lion", "Adagrad",   "Muon",
-                    "Adam8bit", "AdamW8bit", "Lamb", "FusedLamb", "Adafactor"};
-                constexpr std::array kKinds{OptimizerKind::adam,     OptimizerKind::sgd,
-                                            OptimizerKind::lion,     OptimizerKind::adagrad,
-                                            OptimizerKind::muon,     OptimizerKind::adam8bit,
-                                            OptimizerKind::adam8bit, OptimizerKind::lamb,
-                                            OptimizerKind::lamb,     OptimizerKind::adafactor};
-                const size_t index = index_of_name(names, value.as_string());
-                OptimizerConfig& optimizer = config.engine.optimizer;
-                optimizer.kind = index < kKinds.size() ? kKinds.at(index) : OptimizerKind::adamw;
-                // What the rule's authors, DeepSpeed and PyTorch take where nothing is said.
-                if (optimizer.kind == OptimizerKind::lion) optimizer.hyper.beta2 = 0.99;
-                if (optimizer.kind == OptimizerKind::muon) {
-                  optimizer.hyper = {.lr = 3e-4, .beta2 = 0.95, .eps = 1e-10};
-                }
-                if (optimizer.kind != OptimizerKind::adagrad) return;
-                optimizer.hyper.lr = 1e-2;
-                optimizer.hyper.eps = 1e-10;
-              }};
+  return {
+      .type = KeyType::name,
+      .choices = {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "Muon", "FusedAdam", "CPUAdam",
+                  "Adam8bit", "AdamW8bit", "Lamb", "FusedLamb", "Adafactor", "ScheduleFreeAdamW"},
+      .absent = optimizers_of_deepspeed(),
+      .get = [](const Config& config,
+                int64_t) { return files::json::Value(name_of(config.engine.optimizer.kind)); },
+      .set =
+          [](Config& config, const files::json::Value& value) {
+            const std::vector<std::string> names{"Adam",
+                                                 "SGD",
+                                                 "Lion",
+                                                 "Adagrad",
+                                                 "Muon",
+                                                 "Adam8bit",
+                                                 "AdamW8bit",
+                                                 "Lamb",
+                                                 "FusedLamb",
+                                                 "Adafactor",
+                                                 "ScheduleFreeAdamW"};
+            constexpr std::array kKinds{
+                OptimizerKind::adam,      OptimizerKind::sgd,          OptimizerKind::lion,
+                OptimizerKind::adagrad,   OptimizerKind::muon,         OptimizerKind::adam8bit,
+                OptimizerKind::adam8bit,  OptimizerKind::lamb,         OptimizerKind::lamb,
+                OptimizerKind::adafactor, OptimizerKind::schedule_free};
+            const size_t index = index_of_name(names, value.as_string());
+            OptimizerConfig& optimizer = config.engine.optimizer;
+            optimizer.kind = index < kKinds.size() ? kKinds.at(index) : OptimizerKind::adamw;
+            // What the rule's authors, DeepSpeed and PyTorch take where nothing is said.
+            if (optimizer.kind == OptimizerKind::lion) optimizer.hyper.beta2 = 0.99;
+            if (optimizer.kind == OptimizerKind::muon) {
+              optimizer.hyper = {.lr = 3e-4, .beta2 = 0.95, .eps = 1e-10};
+            }
+            if (optimizer.kind == OptimizerKind::schedule_free) optimizer.hyper.lr = 2.5e-3;
+            if (optimizer.kind != OptimizerKind::adagrad) return;
+            optimizer.hyper.lr = 1e-2;
+            optimizer.hyper.eps = 1e-10;
+          }};
 }
 
 // A value that SGD and Muon have under one key.
@@ -123,6 +133,21 @@ Row newton_schulz_method() {
   row.setting.choices = {"standard", "gram"};
   row.accepted = "standard";
   return row;
+}
+
+Rows schedule_free_rows() {
+  using optim::ScheduleFreeOptions;
+  const auto in_options = [](auto member) {
+    return at(&Config::engine, &EngineConfig::optimizer, &OptimizerConfig::schedule_free, member);
+  };
+  return {
+      works("warmup_steps", in_options(&ScheduleFreeOptions::warmup_steps), at_least(0), "updates",
+            "in which the rate rises to what lr and scheduler say"),
+      works("r", in_options(&ScheduleFreeOptions::r), at_least(0),
+            "update t counts t^r times in the average of weights"),
+      works("weight_lr_power", in_options(&ScheduleFreeOptions::weight_lr_power), at_least(0),
+            "and as often as the largest rate up to it, to this power"),
+  };
 }
 
 Rows muon_rows() {
@@ -232,7 +257,8 @@ Rows optimizer_rows() {
   const Rows of_averages{
       works("betas", betas(), between(0, 1),
             "decay of the two moments; Lion: of the direction and of its moment; where nothing is "
-            "said, Lion: [0.9, 0.99], Muon: [0.9, 0.95]"),
+            "said, Lion: [0.9, 0.99], Muon: [0.9, 0.95]; ScheduleFreeAdamW: the first, above 0, is "
+            "the share of the average in the weights at which gradients are taken"),
   };
   const Rows of_squares{
       works("eps", in_hyper(&HyperParameters::eps), at_least(0),
@@ -257,17 +283,17 @@ Rows optimizer_rows() {
   };
   const Rows params{
       works("lr", in_hyper(&HyperParameters::lr), at_least(0),
-            "learning rate that the schedule starts from; Adagrad: 0.01 where nothing is said; "
-            "Muon: of matrices and of all else, but for muon_lr and adam_lr; Adafactor: 1 where "
-            "nothing is said, with relative_step")
+            "learning rate that the schedule starts from; where nothing is said, Adagrad: 0.01, "
+            "ScheduleFreeAdamW: 0.0025; Muon: of matrices and of all else, but for muon_lr and "
+            "adam_lr; Adafactor: 1 where nothing is said, with relative_step")
           .with_flag("--lr", &Overrides::lr),
       works("weight_decay", in_hyper(&HyperParameters::weight_decay), at_least(0),
             "not on biases and norms")
           .with_flag("--weight-decay", &Overrides::weight_decay),
-      only("Adam, AdamW, Adam8bit, Lamb, Lion, Muon",
-           is_one_of<adam, adamw, adam8bit, lamb, lion, muon>, of_averages),
-      only("Adam, AdamW, Adam8bit, Adagrad, Lamb, Muon",
-           is_one_of<adam, adamw, adam8bit, adagrad, lamb, muon>, of_squares),
+      only("Adam, AdamW, Adam8bit, Lamb, Lion, Muon, ScheduleFreeAdamW",
+           is_one_of<adam, adamw, adam8bit, lamb, lion, muon, schedule_free>, of_averages),
+      only("Adam, AdamW, Adam8bit, Adagrad, Lamb, Muon, ScheduleFreeAdamW",
+           is_one_of<adam, adamw, adam8bit, adagrad, lamb, muon, schedule_free>, of_squares),
       only("Adam, AdamW, Lamb", is_one_of<adam, adamw, lamb>, of_corrected),
       only("Adam, AdamW", is_one_of<adam, adamw>, of_adam),
       only("Adagrad", is_one_of<adagrad>,
@@ -280,6 +306,7 @@ Rows optimizer_rows() {
       only("Muon", is_one_of<muon>, muon_rows()),
       only("Lamb", is_one_of<lamb>, lamb_rows()),
       only("Adafactor", is_one_of<adafactor>, adafactor_rows()),
+      only("ScheduleFreeAdamW", is_one_of<schedule_free>, schedule_free_rows()),
       refused("eps_inside_sqrt", "eps is added to the root of the squares"),
       refused("beta1", "give betas; Adafactor has no first moment here"),
       newton_schulz_method(),

@@ -125,7 +125,7 @@ void visit_adapter(
     const std::function<void(const std::string& name, const std::vector<float>& values)>& take) {
   for (const auto& [name, parameter] : engine.model().named_parameters()) {
     if (!parameter->requires_grad()) continue;
-    const std::vector<float> values = engine.parameter(name).to_vector<float>();
+    const std::vector<float> values = engine.evaluated_parameter(name).to_vector<float>();
     if (take) take(name, values);
   }
 }

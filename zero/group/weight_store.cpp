@@ -14,7 +14,7 @@ WeightStore::WeightStore(const ShardGroups& groups, comm::Communicator& communic
       context_(context),
       options_(options),
       optimizer_(groups, communicator, context, options.states, options.split, options.swapped,
-                 /*own_master=*/offloads()),
+                 /*own_master=*/offloads() || options.states.apart),
       shards_(options.shard_weights ? std::make_unique<ParameterShards>(groups, communicator,
                                                                         context, options.parameters)
                                     : nullptr),

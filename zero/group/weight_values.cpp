@@ -163,11 +163,20 @@ void WeightValues::store(const ShardGroup& group, const Placement& placement, Ra
                          const ConstView& values) {
   const Segment& segment = group.segment(placement.segment);
   store_model(group, segment, range, values);
-  if (!store_.optimizer().has_master(group) || !is_trained(placement.segment)) return;
+  if (!is_trained(placement.segment)) return;
   const Range owned = intersect(range, store_.optimizer().owned(segment));
   if (owned.empty()) return;
-  store_.optimizer().write(group, segment, kMasterPlane, owned,
-                           values.narrow(0, owned.begin - range.begin, owned.size()));
+  const ConstView part = values.narrow(0, owned.begin - range.begin, owned.size());
+  if (store_.optimizer().has_master(group)) {
+    store_.optimizer().write(group, segment, kMasterPlane, owned, part);
+  }
+  const optim::States& states = store_.options().states;
+  for (int i = 0; i < states.count; ++i) {
+    const int plane = kFirstStatePlane + i;
+    if (!states.are_weights[static_cast<size_t>(i)] || !has_plane(states, segment.kind, plane))
+      continue;
+    store_.optimizer().write(group, segment, plane, owned, part);
+  }
 }
 
 void WeightValues::load(const std::vector<ReadValues>& planes, const HasValues& has) {

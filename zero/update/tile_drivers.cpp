@@ -171,7 +171,9 @@ void StreamedTiles::update_tile(const UpdatedRange& slice, Range tile,
   optim::Update update{.weights = bring(in_memory.weights)};
   for (size_t i = 0; i < update.states.size(); ++i) update.states[i] = bring(in_memory.states[i]);
   update.gradient = in_memory.gradient;
-  if (in_memory.gradient.tier() != Tier::device) update.gradient = bring(in_memory.gradient);
+  if (in_memory.gradient && in_memory.gradient.tier() != Tier::device) {
+    update.gradient = bring(in_memory.gradient);
+  }
   order(in, context_.compute());
   tile_update().compute(slice, tile, update);
 

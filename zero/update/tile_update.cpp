@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/host_stream.h"
 #include "core/transfer.h"
+#include "kernels/copy.h"
 
 namespace zinc::zero {
 namespace {
@@ -39,7 +40,7 @@ optim::Update part_of(const UpdatedRange& slice, const optim::Update& whole, Ran
 }  // namespace
 
 UpdatedWeights::UpdatedWeights(WeightStore& weights, const std::vector<UpdatedRange>& slices,
-                               Context& context, Tier tier, int64_t tile_numel)
+                               Context& context, Tier tier, int64_t tile_numel, bool apart)
     : weights_(weights),
       context_(context),
       tier_(tier),
@@ -47,7 +48,7 @@ UpdatedWeights::UpdatedWeights(WeightStore& weights, const std::vector<UpdatedRa
   int64_t bytes = 0;
   for (const UpdatedRange& slice : slices) {
     const bool stays = slice.model_tier == Tier::device && tier == Tier::device;
-    if (!slice.is_rounded || stays) continue;
+    if ((!slice.is_rounded && !apart) || stays) continue;
     bytes = std::max(bytes, std::min(tile_numel, slice.range.size()) * size_of(slice.model_dtype));
   }
   if (bytes == 0) return;
@@ -196,6 +197,30 @@ Event DirectionTiles::compute(const UpdatedRange& slice, Range tile, optim::Upda
     directions_.measure(slice.part(tile), update.weights, update.direction, stream());
   }
   return {};
+}
+
+ModelTiles::ModelTiles(WeightStore& weights, const std::vector<UpdatedRange>& slices,
+                       Context& context, Tier tier, int64_t tile_numel)
+    : TileUpdate(context, {weights, slices, context, tier, tile_numel, /*apart=*/true}, nullptr),
+      tier_(tier) {}
+
+Event ModelTiles::compute(const UpdatedRange& slice, Range tile, optim::Update update) {
+  const bool is_in_place = tier_ == Tier::device && slice.model_tier == Tier::device;
+  const View copy = is_in_place
+                        ? slice.model_weights.narrow(0, tile.begin - slice.range.begin, tile.size())
+                        : updated().buffer(slice, tile.size());
+  const auto where_computed = [&](const View& view) {
+    return tier_ == Tier::device ? view : host_memory(view);
+  };
+  update.weights = where_computed(update.weights);
+  update.model_weights = where_computed(copy);
+  for (View& state : update.states) state = where_computed(state);
+  issue(slice, tile, update, [&](const optim::Update& part, const UpdateRules::RuledRange& of) {
+    if (evaluated_) return args().optimizer.evaluated(part, of.hyper, stream());
+    kernels::copy({.x = part.weights, .y = part.model_weights}, stream());
+  });
+  if (is_in_place) return {};
+  return updated().send(copy, slice, tile);
 }
 
 }  // namespace zinc::zero

@@ -26,13 +26,15 @@ struct StepArguments {
 };
 
 // Brings updated weights to the model's copy. 16-bit weights pass through two buffers where they
-// are computed. A buffer is filled again only after its values have arrived.
+// are computed, as do weights that are not the master weights. A buffer is filled again only after
+// its values have arrived.
 class UpdatedWeights {
  public:
   // For updates that take at most `tile_numel` elements at a time of `slices` and leave their
-  // result in `tier`. `weights` and `context` must outlive this.
+  // result in `tier`. `apart`: the result is not the master weights. `weights` and `context` must
+  // outlive this.
   UpdatedWeights(WeightStore& weights, const std::vector<UpdatedRange>& slices, Context& context,
-                 Tier tier, int64_t tile_numel);
+                 Tier tier, int64_t tile_numel, bool apart = false);
 
   // The stream of the update: the compute stream for the tier device, host_stream() otherwise.
   StreamRef stream() const { return stream_; }
@@ -140,6 +142,23 @@ class DirectionTiles final : public TileUpdate {
  private:
   const WholePhase& directions_;
   FactorCopy factor_;
+};
+
+// The weights that the model is used with, where they are not those that it is trained with:
+// Note [Weights apart] in weight_update.h. Writes the model's copy, and changes neither weights nor
+// states.
+class ModelTiles final : public TileUpdate {
+ public:
+  // As UpdatedWeights. `tier`: where the weights and states are when they are read.
+  ModelTiles(WeightStore& weights, const std::vector<UpdatedRange>& slices, Context& context,
+             Tier tier, int64_t tile_numel);
+  // Whether the tiles to come get Optimizer::evaluated(), or the master weights.
+  void set_evaluated(bool evaluated) { evaluated_ = evaluated; }
+  Event compute(const UpdatedRange& slice, Range tile, optim::Update update) override;
+
+ private:
+  const Tier tier_;
+  bool evaluated_ = false;
 };
 
 }  // namespace zinc::zero

@@ -24,6 +24,8 @@ struct TrainingState {
   optim::LossScalerState loss_scale;
   bool is_loss_scale_dynamic = false;  // false: the configuration gives the loss scale
   optim::ScheduleState schedule;
+  bool apart = false;  // the weights are not those for use: Note [Weights for use] in engine.h
+  std::vector<double> carried;     // by the optimizer, group by group: Optimizer::num_carried()
   std::string optimizer;           // the optimizer's name: "AdamW"
   std::vector<std::string> kinds;  // kinds of values: kWeightsKind, names of states
 

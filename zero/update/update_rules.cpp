@@ -55,6 +55,7 @@ UpdateRules::UpdateRules(nn::Module& model, const ShardGroups& shard_groups,
             "\" has a learning rate of its own, so that of the configuration must be positive");
     lr_scales_.push_back(group.hyper.lr == hyper.lr ? 1.0 : group.hyper.lr / hyper.lr);
     hyper_.push_back(group.hyper);
+    carried_.emplace_back();
   }
   for (const ShardGroup& shard_group : shard_groups) {
     std::vector<Piece>& pieces = pieces_.emplace_back();
@@ -81,10 +82,36 @@ UpdateRules::UpdateRules(nn::Module& model, const ShardGroups& shard_groups,
   }
 }
 
-void UpdateRules::follow(const optim::Schedule& schedule) {
+void UpdateRules::follow(const optim::Schedule& schedule, const optim::Optimizer& optimizer,
+                         int64_t step) {
   for (size_t i = 0; i < groups_.size(); ++i) {
     hyper_[i] = groups_[i].hyper;
     schedule.apply(hyper_[i], lr_scales_[i]);
+    hyper_[i].carried = carried_[i];
+    hyper_[i].carried = optimizer.carried(hyper_[i], step);
+  }
+}
+
+void UpdateRules::applied() {
+  for (size_t i = 0; i < groups_.size(); ++i) carried_[i] = hyper_[i].carried;
+}
+
+std::vector<double> UpdateRules::carried(const optim::Optimizer& optimizer) const {
+  std::vector<double> values;
+  for (const optim::Carried& of_group : carried_) {
+    values.insert(values.end(), of_group.begin(), of_group.begin() + optimizer.num_carried());
+  }
+  return values;
+}
+
+void UpdateRules::set_carried(const optim::Optimizer& optimizer, std::span<const double> values) {
+  const auto each = static_cast<size_t>(optimizer.num_carried());
+  require(values.empty() || values.size() == groups_.size() * each,
+          "engine.import_state: ", optimizer.name(), " carries ", groups_.size() * each,
+          " numbers for ", groups_.size(), " parameter groups, and the state has ", values.size());
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    carried_[i] = {};
+    if (!values.empty()) std::ranges::copy(values.subspan(i * each, each), carried_[i].begin());
   }
 }
 

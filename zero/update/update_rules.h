@@ -30,8 +30,16 @@ class UpdateRules {
               std::vector<optim::ParameterGroup> groups, const optim::HyperParameters& hyper,
               bool by_parameter = false);
 
-  // Takes the hyper-parameters of the next step from `schedule`.
-  void follow(const optim::Schedule& schedule);
+  // Takes the hyper-parameters of the next step, whose update is number `step`, from `schedule`,
+  // and what the optimizer carries to that update.
+  void follow(const optim::Schedule& schedule, const optim::Optimizer& optimizer, int64_t step);
+  // The update that follow() was called for was applied.
+  void applied();
+  // What the optimizer carries from the last applied update on: num_carried() numbers of each
+  // group. Empty for set_carried(): all 0. Call between steps. Throws InvalidArgument for another
+  // number of groups.
+  std::vector<double> carried(const optim::Optimizer& optimizer) const;
+  void set_carried(const optim::Optimizer& optimizer, std::span<const double> values);
 
   // For an optimizer with scalars: copies the scalars of step `step`, for which follow() was
   // called, to device memory, on the compute stream. All updates read them there from now on. So a
@@ -70,6 +78,7 @@ class UpdateRules {
   std::vector<optim::ParameterGroup> groups_;
   std::vector<double> lr_scales_;              // by group
   std::vector<optim::HyperParameters> hyper_;  // by group, for the next step
+  std::vector<optim::Carried> carried_;        // by group, of the last applied update
   ByGroup<std::vector<Piece>> pieces_;         // by shard group, in order
   Tensor scalars_;                             // [groups, num_scalars] f32, or undefined
   UpdateGate gate_;

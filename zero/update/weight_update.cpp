@@ -43,6 +43,14 @@ class StepInputs final : public TileInputs {
   const WholePhase* const whole_;
 };
 
+// Of a round that reads weights and states alone.
+class NoInputs final : public TileInputs {
+ public:
+  ConstView gradient(const OwnedRange&) override { return {}; }
+  bool has_arrived(int) override { return true; }
+  void await(int, StreamRef) override {}
+};
+
 }  // namespace
 
 WeightUpdate::WeightUpdate(WeightStore& weights, GatheredWeights& gathered,
@@ -65,6 +73,7 @@ WeightUpdate::WeightUpdate(WeightStore& weights, GatheredWeights& gathered,
   }
   make_directions();
   make_update();
+  make_model();
 }
 
 void WeightUpdate::make_directions() {
@@ -127,6 +136,26 @@ void WeightUpdate::make_update() {
   if (host) update_.processors.push_back(std::move(host));
 }
 
+void WeightUpdate::make_model() {
+  if (!options_.apart) return;
+  no_inputs_ = std::make_unique<NoInputs>();
+  model_.slices = weights_.slices();
+  const auto take = [&](bool on_host) -> TileUpdate* {
+    const std::vector<UpdatedRange> slices = computed(on_host, model_.slices, options_.on_device);
+    if (slices.empty()) return nullptr;
+    const Tier tier = on_host ? Tier::pinned_host : Tier::device;
+    model_.processors.push_back(
+        std::make_unique<ModelTiles>(weights_, slices, context_, tier, tile_numel()));
+    return model_.processors.back().get();
+  };
+  TileUpdate* const on_device = take(false);
+  TileUpdate* const on_host = take(true);
+  SwappedTilesOptions swap = options_.swap;
+  swap.gradients = nullptr;
+  swap.writes = false;
+  make_drivers(model_, *no_inputs_, on_device, on_host, swap);
+}
+
 int64_t WeightUpdate::tile_numel() const {
   return (options_.tile_numel + kNormChunk - 1) / kNormChunk * kNormChunk;
 }
@@ -162,6 +191,7 @@ WeightUpdate::~WeightUpdate() {
   try {
     for (const auto& driver : direct_.drivers) driver->abandon();
     for (const auto& driver : update_.drivers) driver->abandon();
+    for (const auto& driver : model_.drivers) driver->abandon();
   } catch (...) {
     // The stream has failed. Its next use reports the error.
   }
@@ -312,6 +342,34 @@ void WeightUpdate::end_where_done() {
 void WeightUpdate::finish() {
   if (!options_.order.empty()) join(options_.order.back());
   finish_own();
+}
+
+void WeightUpdate::write_model(const StepArguments& args, bool evaluated) {
+  finish();
+  bug_check(!model_.drivers.empty() || model_.slices.empty(), "this rule's weights are one");
+  args_.emplace(args);
+  guarded([&] {
+    for (const auto& processor : model_.processors) {
+      static_cast<ModelTiles&>(*processor).set_evaluated(evaluated);
+      // Passes may still read the model's copy.
+      order(context_.compute(), processor->stream());
+    }
+    gathered_.expect_updates(/*skipped=*/false);
+    for (auto driver = model_.drivers.rbegin(); driver != model_.drivers.rend(); ++driver) {
+      (*driver)->begin(*args_, /*during_backward=*/false);
+    }
+    for (const int group : options_.order) {
+      std::vector<Event> events;
+      for (const auto& driver : model_.drivers) {
+        for (Event& event : driver->finish(group)) events.push_back(std::move(event));
+      }
+      events.push_back(gathered_.publish(group, events));
+      for (const Event& event : events) context_.compute()->wait(event);
+    }
+    for (const auto& driver : model_.drivers) driver->end();
+    weights_.settle_updates();
+    args_.reset();
+  });
 }
 
 void WeightUpdate::settle_gradients() {

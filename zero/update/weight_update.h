@@ -14,6 +14,13 @@
 // If the norm or the overflow check of all gradients decides over a step, its update runs beside
 // the forward pass that follows. Groups are updated in the order in which that pass uses them.
 //
+// Note [Weights apart]
+// A rule may train with other weights than those that the model is used with
+// (optim::Optimizer::evaluates_apart()). The model's copy, which is then a copy on every tier, has
+// the former in training passes and the latter in all others. write_model() changes from one to the
+// other in a round of tiles of its own, from master weights and states, which do not change. So the
+// bits of training do not depend on what is done between its passes.
+//
 // What an update does with a group's slices, tier by tier: Note [Tiles of an update] in
 // tile_drivers.h. Groups with whole parameters are updated within the step: direct() of the groups
 // of a window, transform(), then update(): Note [Whole parameters] in whole_phase.h.
@@ -48,6 +55,7 @@ struct WeightUpdateOptions {
   const optim::WholeRule* whole_rule = nullptr;
   std::vector<std::vector<int>> whole_windows{};  // WholePhaseOptions::windows
   int parts = 1;                                  // WholePhaseOptions::parts
+  bool apart = false;  // optim::States::apart: write_model() will be called
 };
 
 // All calls come from the issuing thread. If the update fails, every later call throws the same
@@ -101,6 +109,9 @@ class WeightUpdate {
   void finish_own();
   // Publishes and joins the remaining groups, then finish_own(). Collective.
   void finish();
+  // Note [Weights apart]: the model's copy gets the weights for its use, or for training. Nothing
+  // is gathered. Ends an update that is under way. Collective.
+  void write_model(const StepArguments& args, bool evaluated);
   // Waits for the gradients that an update reads ahead, so that other code can read gradients.
   // Throws IoError.
   void settle_gradients();
@@ -120,6 +131,7 @@ class WeightUpdate {
   void guarded(const Work& work);
   void make_update();
   void make_directions();
+  void make_model();
   // The drivers of a round: where a slice is updated follows from its tier. `on_device`, `on_host`:
   // the processors; may be null if no slice is for them.
   void make_drivers(Round& round, TileInputs& inputs, TileUpdate* on_device, TileUpdate* on_host,
@@ -140,11 +152,13 @@ class WeightUpdate {
   const ShardGroups& groups_;
   comm::Communicator& communicator_;
   Context& context_;
-  ByGroup<size_t> places_;              // by group: index in `order`
-  std::unique_ptr<WholePhase> whole_;   // null: no parameter is updated as a whole
-  std::unique_ptr<TileInputs> inputs_;  // of update_
-  Round direct_;                        // makes directions; empty without whole parameters
-  Round update_;                        // changes weights
+  ByGroup<size_t> places_;                 // by group: index in `order`
+  std::unique_ptr<WholePhase> whole_;      // null: no parameter is updated as a whole
+  std::unique_ptr<TileInputs> inputs_;     // of update_
+  Round direct_;                           // makes directions; empty without whole parameters
+  Round update_;                           // changes weights
+  std::unique_ptr<TileInputs> no_inputs_;  // of model_
+  Round model_;  // writes the model's copy alone; empty without WeightUpdateOptions::apart
 
   // State of the update under way.
   std::optional<StepArguments> args_;

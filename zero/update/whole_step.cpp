@@ -160,6 +160,8 @@ TrainingState WholeStep::state() const {
           .loss_scale = scaler_.state(),
           .is_loss_scale_dynamic = scaler_.dynamic(),
           .schedule = learning_rates_.state(),
+          .apart = false,
+          .carried = parts_.rules.carried(parts_.optimizer),
           .optimizer = {},
           .kinds = {}};
 }
@@ -169,6 +171,8 @@ void WholeStep::restore(const TrainingState& state, bool reset) {
               state.consecutive_skips >= 0,
           "engine.import_state: ", state.applied, " of ", state.steps,
           " steps were applied, which cannot be");
+  parts_.rules.set_carried(parts_.optimizer,
+                           reset ? std::span<const double>() : std::span(state.carried));
   if (state.is_loss_scale_dynamic && scaler_.dynamic()) scaler_.set_state(state.loss_scale);
   learning_rates_.set_state(state.schedule);
   steps_ = state.steps;
@@ -236,7 +240,7 @@ void WholeStep::queue_norm() {
 // The updates of all groups are one piece of work, behind the verdict.
 void WholeStep::queue_verdict() {
   Stores& stores = parts_.stores;
-  parts_.rules.follow(learning_rates_);
+  parts_.rules.follow(learning_rates_, parts_.optimizer, next_update());
   if (parts_.recorded != nullptr) parts_.rules.bring_scalars(parts_.optimizer, next_update());
   StepArguments args = arguments();
   args.factor = verdict_->factor();
@@ -297,11 +301,12 @@ void WholeStep::set_update(double factor) {
   // The factor's memory is kept: every step then has the same peak.
   if (!factor_.defined()) factor_ = Tensor::empty({1}, DType::f32, Label::workspace);
   factor_.fill(factor);
-  parts_.rules.follow(learning_rates_);
+  parts_.rules.follow(learning_rates_, parts_.optimizer, next_update());
 }
 
 void WholeStep::count_applied(StepResult& result) {
   learning_rates_.advance();
+  parts_.rules.applied();
   ++applied_;
   consecutive_skips_ = 0;
   result.outcome = StepOutcome::applied;

@@ -94,6 +94,10 @@ class WholeStep {
   const char* moment() const { return moment_; }
   int64_t steps() const { return steps_; }      // skipped ones included
   int64_t applied() const { return applied_; }  // updates
+  // What an update on its own, outside of a step, works with.
+  StepArguments between_steps() const {
+    return {.optimizer = parts_.optimizer, .rules = parts_.rules, .factor = {}};
+  }
   // Call state() and restore() between steps.
   TrainingState state() const;
   // `reset`: the optimizer's states begin anew.

@@ -213,6 +213,46 @@ Tensor EngineValues::read(std::string_view name, std::optional<std::string_view>
   return whole_of(parameter, read_here(parameter, state));
 }
 
+bool EngineValues::is_made(const autograd::Parameter& parameter) const {
+  return parts_.optimizer.evaluates_apart() && parameter.requires_grad();
+}
+
+void EngineValues::make_for_use(ParameterIndex index, Range range, const std::vector<View>& planes,
+                                const View& out) {
+  for (const UpdateRules::RuledRange& part : parts_.rules.ranges(index.group, range)) {
+    const auto cut = [&](const View& of) {
+      return of.narrow(0, part.range.begin - range.begin, part.range.size());
+    };
+    optim::Update update{.weights = cut(planes.front()), .model_weights = cut(out)};
+    for (size_t i = 1; i < planes.size(); ++i) update.states[i - 1] = cut(planes[i]);
+    parts_.optimizer.evaluated(update, part.hyper, context().compute());
+  }
+}
+
+Tensor EngineValues::read_for_use_here(const nn::Parameter& parameter) {
+  if (!is_made(parameter) || parameter.numel() == 0) return read_here(parameter, {});
+  const Tensor values = host_tensor(parameter);
+  if (is_here(parameter)) {
+    const ParameterIndex index = index_of(parameter, parts_.groups);
+    std::vector<Tensor> planes{host_tensor(parameter)};
+    weights().read_master(index, flat(planes.front()));
+    for (int i = 0; i < parts_.optimizer.num_states(); ++i) {
+      planes.push_back(host_tensor(parameter));
+      weights().read_state(index, kFirstStatePlane + i, flat(planes.back()));
+    }
+    std::vector<View> views;
+    for (const Tensor& plane : planes) views.push_back(flat(plane));
+    make_for_use(index, parts_.groups.at(index).range(), views, flat(values));
+    context().compute()->synchronize();
+  }
+  return on_all_stages(parameter, values);
+}
+
+Tensor EngineValues::read_for_use(std::string_view name) {
+  const nn::Parameter& parameter = parts_.model.parameter(name);
+  return whole_of(parameter, read_for_use_here(parameter));
+}
+
 void EngineValues::write(std::string_view name, const Tensor& values) {
   ++num_set_;
   const nn::Parameter& parameter = parts_.model.parameter(name);
@@ -282,14 +322,18 @@ void EngineValues::read_own(Own what, const TakeOwn& take, bool hold) {
   const std::vector<std::string_view> all = kinds();
   const bool holds = hold && can_hold();
   if (holds && parts_.stores.swapped != nullptr) {
-    require(!parts_.gate.is_held(),
+    require(!parts_.rules.gate().is_held(),
             "engine.read_own: values in swap space are held by one at a time: let go of those of "
             "before");
     if (!own_reader_) own_reader_.emplace(*parts_.stores.swapped, context());
     own_reader_->begin();
   }
   const comm::Communicator& ranks = parts_.world.shards().communicator();
-  const Block room = context().allocate(room_bytes(parts_.groups, ranks.size()), Label::staging);
+  // Weights for use are made from a piece of every plane.
+  const int num_rooms = parts_.optimizer.evaluates_apart() ? 2 + parts_.optimizer.num_states() : 1;
+  constexpr int64_t kUnit = 512;  // memory is handed out in such units
+  const int64_t each = (room_bytes(parts_.groups, ranks.size()) + kUnit - 1) / kUnit * kUnit;
+  const Block room = context().allocate(num_rooms * each, Label::staging);
   context().compute()->synchronize();
   std::vector<std::byte> in_host;
   for (const ShardGroup& group : parts_.groups) {
@@ -316,12 +360,20 @@ void EngineValues::read_own(Own what, const TakeOwn& take, bool hold) {
                        .part = part.from(placement.offset),
                        .begin = begin - placement.offset,
                        .values = {}};
-          const bool is_held = holds && trained;
-          if (take && is_held) own.lease = parts_.gate.hold(group.index(), piece);
-          const View values(room.data(), group.wide_dtype(), Shape{piece.size()},
-                            context().device());
-          find_own(own, index, static_cast<int>(plane), piece, values, take ? &in_host : nullptr,
-                   is_held);
+          const bool is_used = what == Own::weights && is_made(parameter);
+          const bool is_held = holds && trained && !is_used;
+          if (take && is_held) own.lease = parts_.rules.gate().hold(group.index(), piece);
+          std::vector<View> rooms;
+          for (int i = 0; i < (is_used ? num_rooms : 1); ++i) {
+            rooms.emplace_back(static_cast<std::byte*>(room.data()) + i * each, group.wide_dtype(),
+                               Shape{piece.size()}, context().device());
+          }
+          std::vector<std::byte>* const host = take ? &in_host : nullptr;
+          if (is_used) {
+            find_used(own, index, piece, rooms, host);
+          } else {
+            find_own(own, index, static_cast<int>(plane), piece, rooms.front(), host, is_held);
+          }
           if (take) take(own);
         }
       }
@@ -382,11 +434,28 @@ void EngineValues::find_own(OwnPiece& own, ParameterIndex index, int plane, Rang
   bug_check(!is_held || device.meta, "values of ", own.name,
             " are held, and do not stay where they are");
   weights().read_own(index, plane, range, room);
-  own.values = room;
+  bring_to_host(own, room, in_host);
+}
+
+void EngineValues::bring_to_host(OwnPiece& own, const View& values,
+                                 std::vector<std::byte>* in_host) {
+  own.values = values;
+  const Device device = context().device();
   if (device.meta || device.is_cpu() || in_host == nullptr) return;
-  in_host->resize(static_cast<size_t>(room.bytes()));
-  download(room, in_host->data(), context().compute());
-  own.values = {in_host->data(), room.dtype(), room.shape(), kCpu};
+  in_host->resize(static_cast<size_t>(values.bytes()));
+  download(values, in_host->data(), context().compute());
+  own.values = {in_host->data(), values.dtype(), values.shape(), kCpu};
+}
+
+void EngineValues::find_used(OwnPiece& own, ParameterIndex index, Range range,
+                             const std::vector<View>& rooms, std::vector<std::byte>* in_host) {
+  const std::vector<View> planes(rooms.begin() + 1, rooms.end());
+  for (size_t plane = 0; plane < planes.size(); ++plane) {
+    weights().read_own(index, static_cast<int>(plane), range, planes[plane]);
+  }
+  make_for_use(index, range, planes, rooms.front());
+  context().compute()->synchronize();
+  bring_to_host(own, rooms.front(), in_host);
 }
 
 OwnBytes EngineValues::own_bytes() const {
@@ -480,7 +549,7 @@ void EngineValues::release_to_model() {
   std::vector<Tensor> values;
   for (const nn::Parameter* parameter : parts_.model.parameters()) {
     values.push_back(Tensor::empty(parameter->shape(), parameter->dtype(), Label::parameters));
-    values.back().copy_from(read_here(*parameter, {}));
+    values.back().copy_from(read_for_use_here(*parameter));
   }
   size_t i = 0;
   for (nn::Parameter* parameter : parts_.model.parameters()) {
@@ -489,9 +558,9 @@ void EngineValues::release_to_model() {
   }
 }
 
-void EngineValues::leave() noexcept {
+void EngineValues::leave(bool may_use) noexcept {
   const bool is_part_way = parts_.step != nullptr && parts_.step->is_updating();
-  const bool complete = !is_part_way && finish_late(parts_.stores);
+  const bool complete = !is_part_way && finish_late(parts_.stores) && may_use;
   std::vector<std::pair<autograd::Parameter*, Tensor>> whole;
   if (complete) whole = parts_.stores.weights->hand_over();
   for (nn::Parameter* parameter : parts_.model.parameters()) {

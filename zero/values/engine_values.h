@@ -20,7 +20,7 @@
 #include "zero/tiers/swapped_reader.h"
 #include "zero/update/stores.h"
 #include "zero/update/training_state.h"
-#include "zero/update/update_gate.h"
+#include "zero/update/update_rules.h"
 #include "zero/update/whole_step.h"
 #include "zero/values/own_values.h"
 
@@ -40,7 +40,7 @@ class EngineValues {
     const optim::Optimizer& optimizer;
     const std::set<const autograd::Parameter*>& whole;  // each updated as a whole, on any rank
     Stores& stores;
-    UpdateGate& gate;
+    UpdateRules& rules;
     WholeStep* step;  // null: the engine only computes
   };
   explicit EngineValues(const Parts& parts) : parts_(parts) {}
@@ -50,6 +50,8 @@ class EngineValues {
   // In the shape of the whole parameter. `state`: one of the optimizer's; absent: the weights.
   // Collective where ranks share the values.
   Tensor read(std::string_view name, std::optional<std::string_view> state = {});
+  // Engine::evaluated_parameter().
+  Tensor read_for_use(std::string_view name);
   void write(std::string_view name, const Tensor& values);
   void edit(const std::vector<std::string>& names,
             const std::function<void(EditedParameters&)>& change, int modifier);
@@ -67,7 +69,8 @@ class EngineValues {
   // The engine ends: the parameters get the values that Engine's constructor promises. A parameter
   // whose values are gone throws when it is used, with its name and the reason. An update beside
   // the next forward pass is ended first, which is collective; not if an exception ends the engine.
-  void leave() noexcept;
+  // `may_use`: false if the model's copy has not the weights for its use.
+  void leave(bool may_use) noexcept;
 
   // Mixed values would train on without a word. Throws InvalidArgument.
   void require_one_state() const;
@@ -97,6 +100,14 @@ class EngineValues {
   void read_own_vectors(ParameterIndex index, const TakeOwn& take, std::vector<std::byte>& in_host);
   void load_vectors(const StateSource& source, const std::vector<std::string_view>& kinds,
                     bool strict);
+  // Whether a parameter's weights for use are made from its weights and states: Note [Weights
+  // apart] in zero/update/weight_update.h.
+  bool is_made(const autograd::Parameter& parameter) const;
+  // Makes those of `range` of the parameter's group from `planes`, each [range.size()]: the
+  // weights, then the states. On the compute stream.
+  void make_for_use(ParameterIndex index, Range range, const std::vector<View>& planes,
+                    const View& out);
+  Tensor read_for_use_here(const nn::Parameter& parameter);
   // The values that the rank which speaks for the parameter has, on all ranks of a pipeline.
   Tensor on_all_stages(const nn::Parameter& parameter, const Tensor& values);
   // The whole parameter, from the parts of all ranks that share it. Collective where ranks do.
@@ -107,6 +118,11 @@ class EngineValues {
   // a GPU, `in_host` (null: they stay on it).
   void find_own(OwnPiece& own, ParameterIndex index, int plane, Range range, const View& room,
                 std::vector<std::byte>* in_host, bool is_held);
+  // Gives `own` its weights for use, by way of `rooms`: of the result, and of every plane.
+  void find_used(OwnPiece& own, ParameterIndex index, Range range, const std::vector<View>& rooms,
+                 std::vector<std::byte>* in_host);
+  // Gives `own` values on the device: where they are, or on a GPU from `in_host`, if it is given.
+  void bring_to_host(OwnPiece& own, const View& values, std::vector<std::byte>* in_host);
   void load_from(const StateSource& source, const std::vector<std::string_view>& kinds,
                  const ImportOptions& options);
 
