@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/executor.h"
+#include "core/host_stream.h"
 #include "core/transfer.h"
 #include "kernels/chunk_tree_sum.h"
 #include "kernels/fill.h"
