@@ -295,11 +295,9 @@ class WholeReference : public testing::TestWithParam<std::string> {
   }
 };
 
-// As TorchMuon: an update moves weights by a hundredth of their size; Adafactor's warm-up begins
-// with a millionth, whose rounding is that of the weights.
-TEST_P(WholeReference, F64Matches) {
-  EXPECT_LE(deviation_of(DType::f64), (GetParam() == "adafactor_warmup" ? 1e6 : 300) * 0x1p-53);
-}
+// As TorchMuon: an update moves weights by a hundredth of their size. Adafactor's warm-up begins
+// with a millionth: a rounding of f32 weights is then up to a sixteenth of the first update.
+TEST_P(WholeReference, F64Matches) { EXPECT_LE(deviation_of(DType::f64), 300 * 0x1p-53); }
 TEST_P(WholeReference, F32Matches) {
   EXPECT_LE(deviation_of(DType::f32), (GetParam() == "adafactor_warmup" ? 1e6 : 300) * 0x1p-24);
 }
