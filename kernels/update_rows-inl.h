@@ -98,6 +98,17 @@ struct UpdateRow<UpdateRule::muon> {
 };
 
 template <>
+struct UpdateRow<UpdateRule::onebit> {
+  template <class N, class K>
+  static ZINC_ELEMENT void step(N& w, N g, N* s, const K& k) {
+    s[0] = g;
+    const N ratio = g / (sqrt(s[1]) + k[1]);
+    if (k.has(2)) w = fma(k[2], w, w);
+    w = fma(k[0], select(s[1] > N(0.0), ratio, N(0.0)), w);
+  }
+};
+
+template <>
 struct UpdateRow<UpdateRule::schedulefree> {
   template <class N, class K>
   static ZINC_ELEMENT void step(N& w, N g, N* s, const K& k) {

@@ -50,6 +50,11 @@ inline constexpr int kMaxUpdateScalars = 12;
 //             that optim/muon.h makes a step of.
 //             u = fma(momentum, u, (1 - momentum) * g)
 //             d = nesterov ? fma(momentum, u, (1 - momentum) * g) : u
+//   onebit    Tang et al., "1-bit Adam", ICML 2021, algorithm 1, as DeepSpeed's OneBitAdam behind
+//   its
+//             freeze_step: the gradient is a momentum that was sent, and v stays. Where v is 0, an
+//             element has never had a gradient, and only the decay changes it. Decoupled decay.
+//             m = g;  w = fma(-lr, v > 0 ? m / (sqrt(v) + eps) : 0, w)
 //   schedulefree   Defazio et al., "The road less scheduled", NeurIPS 2024, as AdamWScheduleFree of
 //             the package schedulefree: gradients are taken at w = y, between z, which makes the
 //             steps, and the average x of z's path. optim/schedule_free.h says what `average` is.
@@ -75,6 +80,7 @@ inline constexpr int kMaxUpdateScalars = 12;
   ROW(lion, 1, 6, weights)                   \
   ROW(momentum, 1, 6, weights)               \
   ROW(muon, 1, 3, direction)                 \
+  ROW(onebit, 2, 3, weights)                 \
   ROW(schedulefree, 2, 8, weights)           \
   ROW(schedulefree_average, 1, 1, direction) \
   ROW(sgd, 0, 2, weights)                    \

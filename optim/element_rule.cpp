@@ -65,10 +65,11 @@ std::string_view ElementRule::name() const {
     case UpdateRule::gradient:
     case UpdateRule::lamb:
     case UpdateRule::muon:
+    case UpdateRule::onebit:
     case UpdateRule::schedulefree:
     case UpdateRule::schedulefree_average:
     case UpdateRule::sgdw:
-      break;  // of rules that see whole parameters
+      break;  // of optimizers that have several rules
   }
   return "?";
 }

@@ -5,6 +5,7 @@
 #include "optim/element_rule.h"
 #include "optim/lamb.h"
 #include "optim/muon.h"
+#include "optim/one_bit_adam.h"
 #include "optim/schedule_free.h"
 #include "optim/whole_optimizer.h"
 
@@ -34,6 +35,8 @@ std::string_view name_of(OptimizerKind kind) {
       return "Adafactor";
     case OptimizerKind::schedule_free:
       return "ScheduleFreeAdamW";
+    case OptimizerKind::one_bit_adam:
+      return "OneBitAdam";
   }
   return "?";
 }
@@ -108,6 +111,8 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerConfig& config, uint64_
               "bf16.bf16_master_weights_and_grads out");
       require(hyper.beta1 > 0.0, "ScheduleFreeAdamW: beta1 must be above 0");
       return std::make_unique<ScheduleFreeAdamW>(config.schedule_free);
+    case OptimizerKind::one_bit_adam:
+      return std::make_unique<OneBitAdam>(config.one_bit, options);
   }
   return std::make_unique<ElementRule>(options);
 }

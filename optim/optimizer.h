@@ -20,6 +20,7 @@
 #include "core/view.h"
 #include "kernels/element_places.h"
 #include "optim/hyper_parameters.h"
+#include "optim/sign_reduction.h"
 #include "optim/whole_rule.h"
 
 namespace zinc::optim {
@@ -96,6 +97,8 @@ class Optimizer {
   std::vector<std::string_view> state_names() const;
   // The rule of parameters that are seen whole; null: there are none.
   virtual const WholeRule* whole_rule() const { return nullptr; }
+  // How gradients travel as signs; null: they do not.
+  virtual const SignReduction* sign_reduction() const { return nullptr; }
   // Whether an update has to lie in one parameter: for Update::site or Update::sums.
   bool sees_parameters() const {
     return state_dtype() != DType::f32 || weights_dtype() != DType::f32 ||

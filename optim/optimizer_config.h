@@ -7,6 +7,7 @@
 #include "optim/adafactor_options.h"
 #include "optim/lamb_options.h"
 #include "optim/muon_options.h"
+#include "optim/one_bit_options.h"
 #include "optim/optimizer.h"
 #include "optim/schedule_free_options.h"
 
@@ -23,7 +24,10 @@ enum class OptimizerKind : uint8_t {
   lamb,           // "Lamb": DeepSpeed's
   adafactor,      // "Adafactor": that of transformers, without a first moment
   schedule_free,  // "ScheduleFreeAdamW": AdamWScheduleFree of the package schedulefree
+  one_bit_adam,   // "OneBitAdam": DeepSpeed's
 };
+// Whether the rule's gradients travel as signs: optim/sign_reduction.h.
+inline bool sends_signs(OptimizerKind kind) { return kind == OptimizerKind::one_bit_adam; }
 std::string_view name_of(OptimizerKind kind);  // "AdamW"
 
 // The dtype in which the states of all rules but SGD are kept between steps.
@@ -44,6 +48,7 @@ struct OptimizerConfig {
   LambOptions lamb{};                   // LAMB only
   AdafactorOptions adafactor{};         // Adafactor only
   ScheduleFreeOptions schedule_free{};  // ScheduleFreeAdamW only
+  OneBitOptions one_bit{};              // OneBitAdam only
   bool nesterov = false;                // SGD only; needs momentum > 0
   double dampening = 0.0;               // SGD only, [0, 1)
   bool bias_correction = true;          // Adam, AdamW and LAMB

@@ -300,7 +300,9 @@ zero::Engine& Run::make_engine(nn::Model& model, const zero::EngineConfig& confi
   if (checkpoint_) options.weights = &none;
   engine_ = std::make_unique<zero::Engine>(model, config, world_, std::move(options));
   if (checkpoint_) {
-    load_checkpoint(*engine_, *checkpoint_, {.optimizer_states = !options_.reset_optimizer});
+    load_checkpoint(
+        *engine_, *checkpoint_,
+        {.optimizer_states = !options_.reset_optimizer, .sign_errors = !options_.reset_errors});
   }
   checkpoint_.reset();
   return *engine_;

@@ -41,6 +41,9 @@ struct TrainingOptions {
   // The run continues without the checkpoint's optimizer states. They begin at zero, and their bias
   // corrections anew; steps, schedule and data go on.
   bool reset_optimizer = false;
+  // The run continues without what signs left out (Note [Sums as signs] in zero/group/sign_sums.h),
+  // which belongs to as many ranks as the checkpoint was saved by.
+  bool reset_errors = false;
   bool allow_damaged = false;  // saves weights with NaN or infinities, but not as the best
 };
 
@@ -48,13 +51,13 @@ struct TrainingOptions {
 // not compile. Hosts may know the folders under other names.
 inline std::string text_of(const TrainingOptions& options) {
   const auto& [out, force, steps, eval_every, eval_each_epoch, eval_on_start, eval_delay, best,
-               export_every, sample_every, histogram_every, resume, reset_optimizer,
+               export_every, sample_every, histogram_every, resume, reset_optimizer, reset_errors,
                allow_damaged] = options;
   const auto& [metric, greater_is_better, patience, threshold, load_at_end] = best;
   return str(steps, ' ', eval_every, ' ', eval_each_epoch, ' ', eval_on_start, ' ', eval_delay, ' ',
              metric, ' ', greater_is_better.value_or(false), ' ', patience, ' ', threshold, ' ',
              load_at_end, ' ', export_every, ' ', sample_every, ' ', histogram_every, ' ',
-             reset_optimizer, ' ', allow_damaged);
+             reset_optimizer, ' ', reset_errors, ' ', allow_damaged);
 }
 
 }  // namespace zinc::train

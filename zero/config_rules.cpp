@@ -17,8 +17,12 @@ bool asks_for_boundary(const Case& c) {
   return c.config.gradient.reduce_schedule == ReduceSchedule::boundary;
 }
 bool reduces_at_boundary(const Case& c) {
-  return c.config.reduce_schedule() == ReduceSchedule::boundary;
+  return c.config.reduce_schedule() == ReduceSchedule::boundary && !c.config.sends_signs();
 }
+bool asks_for_micro_steps(const Case& c) {
+  return c.config.gradient.reduce_schedule == ReduceSchedule::micro_step;
+}
+bool sends_signs(const Case& c) { return c.config.sends_signs(); }
 bool reduces_natively(const Case& c) {
   return c.config.gradient.reduce_algorithm == ReduceAlgorithm::native;
 }
@@ -310,6 +314,96 @@ constexpr std::array kRules{
                        "sequence ranks, not {shards}",
                .why = "sums are a binary tree over the micro-batches of all ranks",
                .cure = "start another number of ranks, or leave determinism out"},
+
+    // --- gradients as signs
+    ConfigRule{.name = "signs on stage 3",
+               .keys = {"optimizer.type", kStage},
+               .when = sends_signs,
+               .not_with = shards_parameters,
+               .what = "an optimizer that sends signs goes with ZeRO stages 0 to 2",
+               .why = "every rank keeps the gradients of all elements until the step",
+               .cure = "take stage 2, or \"AdamW\""},
+    ConfigRule{.name = "signs and determinism",
+               .keys = {"optimizer.type", kDeterminism},
+               .when = sends_signs,
+               .not_with = spans_worlds,
+               .what = "an optimizer that sends signs does not go with \"determinism\": "
+                       "{determinism}",
+               .why = "each rank rounds what it has to signs, and keeps what they leave out",
+               .cure = "leave one of them out"},
+    ConfigRule{.name = "signs and micro_step",
+               .keys = {"optimizer.type", kReduceSchedule},
+               .when = sends_signs,
+               .not_with = asks_for_micro_steps,
+               .what = "an optimizer that sends signs does not go with \"reduce_schedule\": "
+                       "\"micro_step\"",
+               .why = "signs travel once a step",
+               .cure = "leave reduce_schedule out"},
+    ConfigRule{.name = "signs and vertical",
+               .keys = {"optimizer.type", kPassOrder},
+               .when = sends_signs,
+               .not_with = is_vertical,
+               .what = "an optimizer that sends signs does not go with \"schedule\": "
+                       "\"vertical\"",
+               .why = "one buffer collects the gradients of all micro-batches, one after the other",
+               .cure = "leave one of them out"},
+    ConfigRule{.name = "signs and grad_accum_dtype",
+               .keys = {"optimizer.type", "data_types.grad_accum_dtype"},
+               .when = sends_signs,
+               .not_with = sums_in_other_dtype,
+               .what = "an optimizer that sends signs keeps sums in f32",
+               .why = "signs are made in f32",
+               .cure = "leave out grad_accum_dtype"},
+    ConfigRule{.name = "signs of f64",
+               .keys = {"optimizer.type"},
+               .when = sends_signs,
+               .not_with = is_f64,
+               .what = "an optimizer that sends signs does not go with a model of f64",
+               .why = "signs are made in f32",
+               .cure = "take \"AdamW\""},
+    ConfigRule{.name = "signs and bf16 moments",
+               .keys = {"optimizer.type", "zinc.moments"},
+               .when = sends_signs,
+               .not_with = has_bf16_moments,
+               .what = "zinc.moments \"bf16\" does not go with optimizer.type \"OneBitAdam\"",
+               .why = "its first moment is what was sent, bit by bit",
+               .cure = "leave it out"},
+    ConfigRule{.name = "signs and amsgrad",
+               .keys = {"optimizer.type", "optimizer.params.amsgrad"},
+               .when = sends_signs,
+               .not_with = keeps_largest_moment,
+               .what = "optimizer.type \"OneBitAdam\" does not go with optimizer.params.amsgrad",
+               .why = "it has two moments",
+               .cure = "leave amsgrad out"},
+    ConfigRule{.name = "signs and own sums",
+               .keys = {"optimizer.type", "EngineOptions::gradient_sums"},
+               .when = sends_signs,
+               .not_with = has_own_sums,
+               .what = "an optimizer that sends signs does not go with "
+                       "EngineOptions::gradient_sums",
+               .why = "both say how gradients are summed over ranks",
+               .cure = "leave one of them out"},
+    ConfigRule{.name = "signs and tensor ranks",
+               .keys = {"optimizer.type", kTensor},
+               .when = sends_signs,
+               .not_with = has_tensor_ranks,
+               .what = "an optimizer that sends signs does not go with zinc.mesh.tensor {tensor}",
+               .why = "signs travel between data ranks alone",
+               .cure = "set zinc.mesh.tensor to 1, or take \"AdamW\""},
+    ConfigRule{.name = "signs and sequence ranks",
+               .keys = {"optimizer.type", kSequence},
+               .when = sends_signs,
+               .not_with = has_sequence_ranks,
+               .what = "an optimizer that sends signs does not go with zinc.mesh.sequence",
+               .why = "signs travel between data ranks alone",
+               .cure = "set zinc.mesh.sequence to 1, or take \"AdamW\""},
+    ConfigRule{.name = "signs in a pipeline",
+               .keys = {"optimizer.type", kPipe},
+               .when = sends_signs,
+               .not_with = is_pipeline,
+               .what = "an optimizer that sends signs does not go with zinc.mesh.pipe {pipe}",
+               .why = "signs travel between data ranks alone",
+               .cure = "set zinc.mesh.pipe to 1, or take \"AdamW\""},
 
     // --- numbers of 8 and 16 bits
     ConfigRule{.name = "fp8 without bf16",

@@ -100,6 +100,8 @@ ConfigFacts facts_of(nn::Model& model, comm::World& world, const EngineOptions& 
 EngineConfig validated(EngineConfig config, nn::Model& model, comm::World& world,
                        const EngineOptions& options) {
   config.pipeline.ranks = world.mesh().pipe;
+  config.gradient.signs =
+      options.optimizer != nullptr && options.optimizer->sign_reduction() != nullptr;
   validate(config, facts_of(model, world, options));
   if (options.computes_only) config = for_computing(std::move(config));
   if (config.batch.sequence == 0) {
@@ -553,6 +555,7 @@ class Engine::Impl {
             .clock = clock_,
             .states = optimizer_->states(),
             .whole_rule = optimizer_->whole_rule(),
+            .signs = optimizer_->sign_reduction(),
             .wire_divisor = wire_divisor(config_.gradient, world_.size()),
             .make_sums = std::move(options.gradient_sums)};
   }
@@ -597,7 +600,8 @@ class Engine::Impl {
             .stores = stores_,
             .rules = rules_,
             .optimizer = *optimizer_,
-            .host_decides = is_clients_ || optimizer_->whole_rule() != nullptr,
+            .host_decides = is_clients_ || optimizer_->whole_rule() != nullptr ||
+                            optimizer_->sign_reduction() != nullptr,
             .recorded =
                 recorded != nullptr && optimizer_->num_scalars() > 0 ? &recorded->step() : nullptr};
   }

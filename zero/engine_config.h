@@ -111,6 +111,9 @@ struct GradientConfig {
   bool prescale = false;
   double predivide_factor = 1.0;
   LossReduction loss_reduction = LossReduction::tokens;
+  // Gradients travel as signs in steps that the update rule names: Note [Sums as signs] in
+  // zero/group/sign_sums.h. The engine sets it for a client's own rule.
+  bool signs = false;
 };
 
 // A tier for optimizer states, parameters or saved inputs.
@@ -238,8 +241,11 @@ struct EngineConfig {
   }
   // Whether results have the same bits with other numbers of ranks.
   bool spans_worlds() const { return determinism != Determinism::run; }
+  // Whether gradients travel as signs in some steps.
+  bool sends_signs() const { return gradient.signs || optim::sends_signs(optimizer.kind); }
   // The value in force.
   ReduceSchedule reduce_schedule() const {
+    if (sends_signs()) return ReduceSchedule::boundary;
     if (spans_worlds() || pass_order == PassOrder::vertical) {
       return ReduceSchedule::micro_step;
     }

@@ -12,6 +12,7 @@ namespace {
 
 // Whole sums of several micro-batches, reduced once per step: whole_sums.h.
 bool keeps_whole_sums(const EngineConfig& config) {
+  if (config.sends_signs()) return true;
   return config.zero.stage <= 1 &&
          GradientPolicy::choose(config).schedule == ReduceSchedule::boundary;
 }
@@ -104,7 +105,8 @@ std::unique_ptr<GradientStore> make_gradients(const EngineConfig& config, const 
   const GradientStoreOptions options{.reducer = {.policy = GradientPolicy::choose(config),
                                                  .bucket_numel = config.zero.reduce_bucket_size,
                                                  .wire_divisor = inputs.wire_divisor,
-                                                 .stays = config.cuda_graph},
+                                                 .stays = config.cuda_graph,
+                                                 .signs = stores.signs.get()},
                                      .away = away,
                                      .overlap = config.overlap_comm(),
                                      .allow_unused = config.zero.ignore_unused_parameters,
@@ -239,8 +241,8 @@ bool may_update_during_backward(const EngineConfig& config, const ShardGroups& g
   const bool has_frozen = std::any_of(groups.begin(), groups.end(), [&](const ShardGroup& group) {
     return std::any_of(group.segments().begin(), group.segments().end(), frozen);
   });
-  return !has_frozen && config.gradient.clipping == 0.0 && !config.precision.check_overflow &&
-         config.precision.dtype != DType::f16;
+  return !has_frozen && !config.sends_signs() && config.gradient.clipping == 0.0 &&
+         !config.precision.check_overflow && config.precision.dtype != DType::f16;
 }
 
 // Two groups ahead keep the CPU at work while the device computes a small group; with more, other
@@ -315,6 +317,10 @@ Stores make_stores(const EngineConfig& config, const StoreInputs& inputs) {
                       {});
   if (!inputs.program.policy.trains()) return stores;
   stores.host_gradients = make_host_gradients(config, inputs, slices);
+  if (inputs.signs != nullptr) {
+    stores.signs = std::make_unique<SignSums>(*inputs.signs, inputs.groups, inputs.communicator,
+                                              inputs.context, tier_of(offload));
+  }
   stores.gradients = make_gradients(config, inputs, slices, stores);
   bug_check(!inputs.program.policy.updates_beside_passes() || split.leaves_device(),
             "an update beside passes has nothing off the device");

@@ -43,6 +43,7 @@ struct StoreInputs {
   PhaseClock& clock;
   optim::States states{};                        // states of the optimizer
   const optim::WholeRule* whole_rule = nullptr;  // Optimizer::whole_rule()
+  const optim::SignReduction* signs = nullptr;   // Optimizer::sign_reduction()
   double wire_divisor = 1.0;
   MakeGroupSums make_sums;  // EngineOptions::gradient_sums
 };

@@ -39,8 +39,9 @@ void group_train_options(CLI::App& verb) {
   put_into(verb, kOfMemory, {"--dtype", "--quantize", "--dry-run", "--hardware"});
   put_into(verb, kOfRanks, {"--device", "--comm", "--threads"});
   put_into(verb, kOfFiles,
-           {"--resume", "--reset-optimizer", "--force", "--save-every", "--save-minutes",
-            "--save-total-limit", "--save-frozen", "--export-every", "--load-best-model-at-end"});
+           {"--resume", "--reset-optimizer", "--reset-errors", "--force", "--save-every",
+            "--save-minutes", "--save-total-limit", "--save-frozen", "--export-every",
+            "--load-best-model-at-end"});
   put_into(verb, kOfFigures,
            {"--eval-every", "--eval-strategy", "--eval-on-start", "--eval-delay", "--eval-batches",
             "--metric-for-best-model", "--greater-is-better", "--sample-prompt", "--sample-every",
@@ -135,6 +136,11 @@ void add_train_command(CLI::App& app, Action& action) {
   verb->add_flag("--reset-optimizer", options->training.reset_optimizer,
                  "With --resume: the optimizer's states begin at zero; steps, schedule and data go "
                  "on (default: they are those of the checkpoint)")
+      ->needs("--resume");
+  verb->add_flag(
+          "--reset-errors", options->training.reset_errors,
+          "With --resume: what the signs of OneBitAdam left out begins at zero, as on another "
+          "number of ranks (default: it is that of the checkpoint)")
       ->needs("--resume");
   verb->add_option("--threads", options->threads,
                    "Per rank (default: this host's cores / its ranks)")

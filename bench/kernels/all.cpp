@@ -36,6 +36,7 @@ void add_rmsnorm_benches(Registry& registry);
 void add_rotary_benches(Registry& registry);
 void add_scale_benches(Registry& registry);
 void add_select_benches(Registry& registry);
+void add_signs_benches(Registry& registry);
 void add_softmax_benches(Registry& registry);
 void add_sort_benches(Registry& registry);
 void add_step_verdict_benches(Registry& registry);
@@ -78,6 +79,7 @@ Registry kernel_benches(Extent extent, const ModelShape& model, const FreeShape&
   add_rotary_benches(registry);
   add_scale_benches(registry);
   add_select_benches(registry);
+  add_signs_benches(registry);
   add_softmax_benches(registry);
   add_sort_benches(registry);
   add_step_verdict_benches(registry);

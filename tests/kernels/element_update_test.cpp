@@ -31,13 +31,16 @@ struct State {
   std::vector<HostArray> kept;  // the rule's states
 };
 
-// States lie in [0, 0.01): squares are among them. The last one of amsgrad is sometimes the
-// largest.
+// States lie in [0, 0.01): squares are among them, which onebit sees as 0 too. The last one of
+// amsgrad is sometimes the largest.
 State make_state(UpdateRule rule, int64_t n, DType dtype, DType model, DType states) {
   State state{HostArray::random(Shape{n}, dtype, 1), HostArray(Shape{n}, model), {}};
   for (int i = 0; i < num_states(rule); ++i) {
     state.kept.push_back(
         HostArray::random(Shape{n}, dtype, 2 + static_cast<uint64_t>(i), 0.0, 0.01).as(states));
+  }
+  if (rule == UpdateRule::onebit) {
+    for (int64_t i = 3; i < n; i += 7) state.kept[1].set(i, 0.0);
   }
   return state;
 }
@@ -72,6 +75,7 @@ Element<A> step(Element<A> e, A gradient, A factor, const ElementUpdate& args) {
   const bool is_adam = args.rule == UpdateRule::adamw || args.rule == UpdateRule::amsgrad;
   const bool is_l2 = is_adam ? !c.decoupled
                              : args.rule != UpdateRule::lamb && args.rule != UpdateRule::lion &&
+                                   args.rule != UpdateRule::onebit &&
                                    args.rule != UpdateRule::schedulefree &&
                                    args.rule != UpdateRule::sgdw;
   A g = gradient * factor;
@@ -122,6 +126,13 @@ Element<A> step(Element<A> e, A gradient, A factor, const ElementUpdate& args) {
       const A share = A(1.0 - c.momentum) * A(gradient * factor);
       e.s[0] = std::fma(A(c.momentum), e.s[0], share);
       e.w = c.nesterov ? std::fma(A(c.momentum), e.s[0], share) : e.s[0];
+      break;
+    }
+    case UpdateRule::onebit: {
+      e.s[0] = g;
+      const A ratio = g / (std::sqrt(e.s[1]) + A(c.eps));
+      decay();
+      e.w = std::fma(A(-c.lr), e.s[1] > 0 ? ratio : A(0), e.w);
       break;
     }
     case UpdateRule::schedulefree: {

@@ -71,6 +71,8 @@ std::vector<Need> needs() {
       {"optimizer.params.lr_decay", "optimizer.type", "Adagrad"},
       {"optimizer.params.warmup_steps", "optimizer.type", "ScheduleFreeAdamW"},
       {"optimizer.params.r", "optimizer.type", "ScheduleFreeAdamW"},
+      {"optimizer.params.freeze_step", "optimizer.type", "OneBitAdam"},
+      {"optimizer.params.parameter_scales", "optimizer.type", "OneBitAdam"},
       {"optimizer.params.weight_lr_power", "optimizer.type", "ScheduleFreeAdamW"},
       {"optimizer.params.momentum", "optimizer.type", "SGD"},
       {"optimizer.params.dampening", "optimizer.type", "SGD"},

@@ -26,6 +26,7 @@ TEST(TrainingOptions, TheTextThatRanksCompare_HasEveryOptionButThePlaces) {
       {.sample_every = 3},
       {.histogram_every = 3},
       {.reset_optimizer = true},
+      {.reset_errors = true},
       {.allow_damaged = true},
   };
   std::set<std::string> texts;

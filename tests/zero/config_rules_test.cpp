@@ -98,6 +98,7 @@ void bf16_weights(Tried& s) {
 void bf16_moments(Tried& s) { s.config.optimizer.moments = optim::Moments::bf16; }
 void adam8bit(Tried& s) { s.config.optimizer.kind = optim::OptimizerKind::adam8bit; }
 void schedule_free(Tried& s) { s.config.optimizer.kind = optim::OptimizerKind::schedule_free; }
+void signs(Tried& s) { s.config.optimizer.kind = optim::OptimizerKind::one_bit_adam; }
 void fp8(Tried& s) {
   s.config.fp8 = true;
   s.config.precision.dtype = DType::bf16;
@@ -137,6 +138,20 @@ std::vector<RuleCase> reduction_cases() {
       {"determinism and odd worlds",
        both(determinism(D::world), [](Tried& s) { s.world().shards = 4; }),
        [](Tried& s) { s.world().shards = 3; }},
+      {"signs on stage 3", signs, stage(3)},
+      {"signs and determinism", signs, determinism(D::world)},
+      {"signs and micro_step", signs,
+       [](Tried& s) { s.config.gradient.reduce_schedule = ReduceSchedule::micro_step; }},
+      {"signs and vertical", signs, vertical},
+      {"signs and grad_accum_dtype", signs,
+       [](Tried& s) { s.config.gradient.accumulation_dtype = DType::bf16; }},
+      {"signs of f64", signs, [](Tried& s) { s.config.precision.dtype = DType::f64; }},
+      {"signs and bf16 moments", signs, bf16_moments},
+      {"signs and amsgrad", signs, [](Tried& s) { s.config.optimizer.amsgrad = true; }},
+      {"signs and own sums", signs, [](Tried& s) { s.facts.has_own_sums = true; }},
+      {"signs and tensor ranks", signs, [](Tried& s) { s.world().mesh.tensor = 2; }},
+      {"signs and sequence ranks", signs, [](Tried& s) { s.world().mesh.sequence = 2; }},
+      {"signs in a pipeline", signs, pipeline(2)},
       {"fp8 without bf16", fp8, [](Tried& s) { s.config.precision.dtype = DType::f32; }},
       {"fp8 and determinism", fp8, determinism(D::world)},
       {"bf16 moments of f64", bf16_moments,

@@ -43,7 +43,8 @@ class ClampedSums final : public GroupSums {
   }
   comm::Work reduce(const MicroBatchTurn& turn) override {
     const StreamRef stream = reducer().begin();
-    if (turn.is_last()) set_work(reducer().all_reduce(whole(sums_, policy().kept), stream));
+    if (turn.is_last())
+      set_work(reducer().all_reduce(group(), whole(sums_, policy().kept), stream));
     return work();
   }
   View on_device(const OwnedRange& slice) override {

@@ -34,12 +34,11 @@ bool is_one_of(const Config& config) {
 // DeepSpeed's optimizers that zinc lacks.
 std::vector<std::pair<std::string, std::string>> optimizers_of_deepspeed() {
   const std::string one_bit =
-      "1-bit optimizers save traffic on slow networks, and DeepSpeed refuses them with ZeRO: take "
-      "AdamW, and \"communication_data_type\": \"bf16\" for half of the bytes";
+      "take OneBitAdam, which sends as little; or AdamW, and \"communication_data_type\": "
+      "\"bf16\" for half of the bytes";
   const std::string width =
       "take AdamW, and give each layer its learning rate in EngineOptions::parameter_groups";
-  return {{"OneBitAdam", one_bit},
-          {"ZeroOneAdam", one_bit},
+  return {{"ZeroOneAdam", one_bit},
           {"OneBitLamb", one_bit},
           {"MuAdam", width},
           {"MuAdamW", width},
@@ -50,44 +49,47 @@ std::vector<std::pair<std::string, std::string>> optimizers_of_deepspeed() {
 
 // settle.h looks at adam_w_mode.
 Setting optimizer_type() {
-  return {
-      .type = KeyType::name,
-      .choices = {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "Muon", "FusedAdam", "CPUAdam",
-                  "Adam8bit", "AdamW8bit", "Lamb", "FusedLamb", "Adafactor", "ScheduleFreeAdamW"},
-      .absent = optimizers_of_deepspeed(),
-      .get = [](const Config& config,
-                int64_t) { return files::json::Value(name_of(config.engine.optimizer.kind)); },
-      .set =
-          [](Config& config, const files::json::Value& value) {
-            const std::vector<std::string> names{"Adam",
-                                                 "SGD",
-                                                 "Lion",
-                                                 "Adagrad",
-                                                 "Muon",
-                                                 "Adam8bit",
-                                                 "AdamW8bit",
-                                                 "Lamb",
-                                                 "FusedLamb",
-                                                 "Adafactor",
-                                                 "ScheduleFreeAdamW"};
-            constexpr std::array kKinds{
-                OptimizerKind::adam,      OptimizerKind::sgd,          OptimizerKind::lion,
-                OptimizerKind::adagrad,   OptimizerKind::muon,         OptimizerKind::adam8bit,
-                OptimizerKind::adam8bit,  OptimizerKind::lamb,         OptimizerKind::lamb,
-                OptimizerKind::adafactor, OptimizerKind::schedule_free};
-            const size_t index = index_of_name(names, value.as_string());
-            OptimizerConfig& optimizer = config.engine.optimizer;
-            optimizer.kind = index < kKinds.size() ? kKinds.at(index) : OptimizerKind::adamw;
-            // What the rule's authors, DeepSpeed and PyTorch take where nothing is said.
-            if (optimizer.kind == OptimizerKind::lion) optimizer.hyper.beta2 = 0.99;
-            if (optimizer.kind == OptimizerKind::muon) {
-              optimizer.hyper = {.lr = 3e-4, .beta2 = 0.95, .eps = 1e-10};
-            }
-            if (optimizer.kind == OptimizerKind::schedule_free) optimizer.hyper.lr = 2.5e-3;
-            if (optimizer.kind != OptimizerKind::adagrad) return;
-            optimizer.hyper.lr = 1e-2;
-            optimizer.hyper.eps = 1e-10;
-          }};
+  return {.type = KeyType::name,
+          .choices = {"Adam", "AdamW", "SGD", "Lion", "Adagrad", "Muon", "FusedAdam", "CPUAdam",
+                      "Adam8bit", "AdamW8bit", "Lamb", "FusedLamb", "Adafactor",
+                      "ScheduleFreeAdamW", "OneBitAdam"},
+          .absent = optimizers_of_deepspeed(),
+          .get = [](const Config& config,
+                    int64_t) { return files::json::Value(name_of(config.engine.optimizer.kind)); },
+          .set =
+              [](Config& config, const files::json::Value& value) {
+                const std::vector<std::string> names{"Adam",
+                                                     "SGD",
+                                                     "Lion",
+                                                     "Adagrad",
+                                                     "Muon",
+                                                     "Adam8bit",
+                                                     "AdamW8bit",
+                                                     "Lamb",
+                                                     "FusedLamb",
+                                                     "Adafactor",
+                                                     "ScheduleFreeAdamW",
+                                                     "OneBitAdam"};
+                constexpr std::array kKinds{
+                    OptimizerKind::adam,          OptimizerKind::sgd,
+                    OptimizerKind::lion,          OptimizerKind::adagrad,
+                    OptimizerKind::muon,          OptimizerKind::adam8bit,
+                    OptimizerKind::adam8bit,      OptimizerKind::lamb,
+                    OptimizerKind::lamb,          OptimizerKind::adafactor,
+                    OptimizerKind::schedule_free, OptimizerKind::one_bit_adam};
+                const size_t index = index_of_name(names, value.as_string());
+                OptimizerConfig& optimizer = config.engine.optimizer;
+                optimizer.kind = index < kKinds.size() ? kKinds.at(index) : OptimizerKind::adamw;
+                // What the rule's authors, DeepSpeed and PyTorch take where nothing is said.
+                if (optimizer.kind == OptimizerKind::lion) optimizer.hyper.beta2 = 0.99;
+                if (optimizer.kind == OptimizerKind::muon) {
+                  optimizer.hyper = {.lr = 3e-4, .beta2 = 0.95, .eps = 1e-10};
+                }
+                if (optimizer.kind == OptimizerKind::schedule_free) optimizer.hyper.lr = 2.5e-3;
+                if (optimizer.kind != OptimizerKind::adagrad) return;
+                optimizer.hyper.lr = 1e-2;
+                optimizer.hyper.eps = 1e-10;
+              }};
 }
 
 // A value that SGD and Muon have under one key.
@@ -251,6 +253,23 @@ Rows batch_rows() {
   };
 }
 
+Rows one_bit_rows() {
+  using optim::OneBitOptions;
+  const auto in_options = [](auto member) {
+    return at(&Config::engine, &EngineConfig::optimizer, &OptimizerConfig::one_bit, member);
+  };
+  return {
+      works("freeze_step", in_options(&OneBitOptions::freeze_step), at_least(1), "updates",
+            "with gradients that are summed whole; from then on the second moment stays, and "
+            "momenta travel as signs. 15 to 25 % of a run"),
+      works("parameter_scales", in_options(&OneBitOptions::parameter_scales),
+            "zinc's own: one scale for each parameter, as DeepSpeed has it; false: one for every "
+            "1024 elements"),
+      no_effect("cuda_aware", KeyType::boolean, "the communicator knows"),
+      no_effect("comm_backend_name", KeyType::text, "signs take the way of all collectives"),
+  };
+}
+
 Rows optimizer_rows() {
   using optim::HyperParameters;
   using enum OptimizerKind;
@@ -290,10 +309,12 @@ Rows optimizer_rows() {
       works("weight_decay", in_hyper(&HyperParameters::weight_decay), at_least(0),
             "not on biases and norms")
           .with_flag("--weight-decay", &Overrides::weight_decay),
-      only("Adam, AdamW, Adam8bit, Lamb, Lion, Muon, ScheduleFreeAdamW",
-           is_one_of<adam, adamw, adam8bit, lamb, lion, muon, schedule_free>, of_averages),
-      only("Adam, AdamW, Adam8bit, Adagrad, Lamb, Muon, ScheduleFreeAdamW",
-           is_one_of<adam, adamw, adam8bit, adagrad, lamb, muon, schedule_free>, of_squares),
+      only("Adam, AdamW, Adam8bit, Lamb, Lion, Muon, OneBitAdam, ScheduleFreeAdamW",
+           is_one_of<adam, adamw, adam8bit, lamb, lion, muon, one_bit_adam, schedule_free>,
+           of_averages),
+      only("Adam, AdamW, Adam8bit, Adagrad, Lamb, Muon, OneBitAdam, ScheduleFreeAdamW",
+           is_one_of<adam, adamw, adam8bit, adagrad, lamb, muon, one_bit_adam, schedule_free>,
+           of_squares),
       only("Adam, AdamW, Lamb", is_one_of<adam, adamw, lamb>, of_corrected),
       only("Adam, AdamW", is_one_of<adam, adamw>, of_adam),
       only("Adagrad", is_one_of<adagrad>,
@@ -307,6 +328,7 @@ Rows optimizer_rows() {
       only("Lamb", is_one_of<lamb>, lamb_rows()),
       only("Adafactor", is_one_of<adafactor>, adafactor_rows()),
       only("ScheduleFreeAdamW", is_one_of<schedule_free>, schedule_free_rows()),
+      only("OneBitAdam", is_one_of<one_bit_adam>, one_bit_rows()),
       refused("eps_inside_sqrt", "eps is added to the root of the squares"),
       refused("beta1", "give betas; Adafactor has no first moment here"),
       newton_schulz_method(),
@@ -315,7 +337,6 @@ Rows optimizer_rows() {
       no_effect("fused", KeyType::boolean, "the update is one pass"),
       no_effect("foreach", KeyType::boolean, "the update is one pass"),
       refused("max_grad_norm", "use gradient_clipping"),
-      refused("freeze_step", "1-bit optimizers are not implemented"),
   };
   return block(
       "optimizer", "absent: AdamW with its defaults",

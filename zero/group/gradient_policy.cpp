@@ -17,6 +17,8 @@ GradientPolicy GradientPolicy::choose(const EngineConfig& config) {
     policy.wire = model;
     policy.kept = model == DType::f64 ? DType::f64 : DType::f32;
   }
+  // The same sums travel as signs later.
+  if (config.sends_signs()) policy.kept = DType::f32;
   if (config.gradient.communication_dtype) policy.wire = *config.gradient.communication_dtype;
   return policy;
 }

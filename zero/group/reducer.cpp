@@ -20,6 +20,7 @@ Reducer::Reducer(comm::Communicator& communicator, Context& context, PhaseClock&
                     .divisor = options.wire_divisor}) {}
 
 int64_t Reducer::sent_bytes(const ShardGroup& group, DType dtype) const {
+  if (waits_for_step()) return options_.signs->sent_bytes(group);
   const int64_t world = communicator_.size();
   return group.trained_numel() / world * (world - 1) * size_of(dtype);
 }
@@ -37,12 +38,14 @@ StreamRef Reducer::begin() {
 
 void Reducer::end() { clock_.end_reduction(context_.stream(StreamRole::reduce)); }
 
-comm::Work Reducer::all_reduce(const View& values, StreamRef stream) {
+comm::Work Reducer::all_reduce(const ShardGroup& group, const View& values, StreamRef stream) {
+  if (waits_for_step()) return options_.signs->reduce(group, values, /*all=*/true, stream);
   return collectives_.all_reduce(values, stream);
 }
 
 comm::Work Reducer::reduce_scatter(const ShardGroup& group, const View& values,
                                    const ShardOf& shard, bool accumulate, StreamRef stream) {
+  if (waits_for_step()) return options_.signs->reduce(group, values, /*all=*/false, stream);
   comm::Work last;
   for (const Segment& segment : group.segments()) {
     if (!is_trained(segment.kind)) continue;

@@ -15,6 +15,7 @@
 #include "core/stream.h"
 #include "core/view.h"
 #include "zero/group/gradient_policy.h"
+#include "zero/group/sign_sums.h"
 #include "zero/layout/shard_group.h"
 
 namespace zinc::zero {
@@ -25,6 +26,9 @@ struct ReducerOptions {
   double wire_divisor = 1.0;  // native sums: gradients are divided by it before they travel
   // True: buffers are kept from step to step, at the same addresses.
   bool stays = false;
+  // Makes the sums of steps in which signs travel; null: there are none. It must outlive the
+  // reducer.
+  SignSums* signs = nullptr;
 };
 
 // Called from the issuing thread only.
@@ -40,6 +44,8 @@ class Reducer {
   const GradientPolicy& policy() const { return options_.policy; }
   bool stays() const { return options_.stays; }
   int ranks() const { return communicator_.size(); }
+  // Sums over the ranks wait for the step: Note [Sums as signs].
+  bool waits_for_step() const { return options_.signs != nullptr && options_.signs->is_on(); }
   // Elements that a rank has of the group's trained segments.
   int64_t shard_numel(const ShardGroup& group) const {
     return group.trained_numel() / communicator_.size();
@@ -51,7 +57,7 @@ class Reducer {
   // Where that shard begins among the rank's shards of the trained segments, one after the other.
   int64_t place(const Segment& segment) const { return segment.offset / communicator_.size(); }
   // The bytes that a rank sends when the group's gradients are reduced to shards, or gathered, in
-  // `dtype`.
+  // `dtype`; in a step with signs, there and back.
   int64_t sent_bytes(const ShardGroup& group, DType dtype) const;
   Block take(int64_t numel, DType dtype) const;
 
@@ -61,8 +67,9 @@ class Reducer {
   void end();
   // Where a trained segment's shard of this rank is: [own(segment).size()].
   using ShardOf = std::function<View(const Segment& segment)>;
-  // These are behind begin(). `values`, `out`: [trained_numel] of the group. Collective.
-  comm::Work all_reduce(const View& values, StreamRef stream);
+  // These are behind begin(). `values`, `out`: [trained_numel] of the group. In a step with signs,
+  // the shards that come are in their place in `values`. Collective.
+  comm::Work all_reduce(const ShardGroup& group, const View& values, StreamRef stream);
   comm::Work reduce_scatter(const ShardGroup& group, const View& values, const ShardOf& shard,
                             bool accumulate, StreamRef stream);
   comm::Work all_gather(const ShardGroup& group, const ShardOf& shard, const View& out,

@@ -19,6 +19,16 @@ void WholeSums::add(const MicroBatchTurn& turn) {
 }
 
 comm::Work WholeSums::reduce(const MicroBatchTurn&) {
+  return reducer().waits_for_step() ? comm::Work() : issue();
+}
+
+void WholeSums::finish() {
+  if (!reducer().waits_for_step()) return;
+  issue();
+  reducer().end();
+}
+
+comm::Work WholeSums::issue() {
   const StreamRef stream = reducer().begin();
   const TraceSpan span(reducer().context().trace(), TraceKind::reduce, stream, group().name(),
                        reducer().sent_bytes(group(), policy().wire));
@@ -46,13 +56,14 @@ View WholeSums::shard_of(const Segment& segment) {
   return part(block(), policy().kept, reducer().own(segment));
 }
 
-comm::Work ReplicatedSums::reduce(const MicroBatchTurn&) {
+comm::Work ReplicatedSums::issue() {
   const StreamRef stream = reducer().begin();
   const int64_t there = reducer().sent_bytes(group(), policy().wire);
-  const int64_t back = reducer().sent_bytes(group(), policy().kept);
+  const int64_t back =
+      reducer().waits_for_step() ? 0 : reducer().sent_bytes(group(), policy().kept);
   const TraceSpan span(reducer().context().trace(), TraceKind::reduce, stream, group().name(),
                        there + back);
-  set_work(reducer().all_reduce(sums(), stream));
+  set_work(reducer().all_reduce(group(), sums(), stream));
   return work();
 }
 
@@ -60,8 +71,8 @@ LeavingWholeSums::LeavingWholeSums(const ShardGroup& group, Reducer& reducer, Su
                                    bool all)
     : WholeSums(group, reducer), away_(away), all_(all) {}
 
-comm::Work LeavingWholeSums::reduce(const MicroBatchTurn& turn) {
-  comm::Work reduced = WholeSums::reduce(turn);
+comm::Work LeavingWholeSums::issue() {
+  comm::Work reduced = WholeSums::issue();
   away_.send(group().index(),
              [this](SegmentKind kind, Range range) {
                const Segment& segment = group().segment(kind);

@@ -17,11 +17,14 @@ class WholeSums : public GroupSums {
   // Sums in the dtype that backward writes need no second buffer.
   bool collects() const final { return policy().written == policy().kept; }
   void add(const MicroBatchTurn& turn) final;
-  comm::Work reduce(const MicroBatchTurn& turn) override;
+  comm::Work reduce(const MicroBatchTurn& turn) final;
+  void finish() final;
   View on_device(const OwnedRange& slice) final;
   void discard() final;
 
  protected:
+  // Issues the sum over the ranks.
+  virtual comm::Work issue();
   View sums();
   void free_sums();
   View shard_of(const Segment& segment);
@@ -36,7 +39,9 @@ class WholeSums : public GroupSums {
 class ReplicatedSums final : public WholeSums {
  public:
   using WholeSums::WholeSums;
-  comm::Work reduce(const MicroBatchTurn& turn) override;
+
+ private:
+  comm::Work issue() override;
 };
 
 // The rank's shards leave the device as soon as they are reduced, but for the slices that stay
@@ -45,12 +50,13 @@ class LeavingWholeSums final : public WholeSums {
  public:
   // `all`: no slice of the group stays. `away` must outlive this.
   LeavingWholeSums(const ShardGroup& group, Reducer& reducer, SumsAway& away, bool all);
-  comm::Work reduce(const MicroBatchTurn& turn) override;
   void finished() override;
   bool has_arrived() override { return away_.has_arrived(group().index()); }
   void await(StreamRef stream) override { away_.await(group().index(), stream); }
 
  private:
+  comm::Work issue() override;
+
   SumsAway& away_;
   const bool all_;
 };

@@ -9,6 +9,7 @@
 #include "zero/group/gathered_weights.h"
 #include "zero/group/gradient_store.h"
 #include "zero/group/host_gradients.h"
+#include "zero/group/sign_sums.h"
 #include "zero/group/swapped_gradients.h"
 #include "zero/group/weight_store.h"
 #include "zero/group/weight_values.h"
@@ -27,6 +28,7 @@ struct Stores {
   std::unique_ptr<WeightStore> weights;
   std::unique_ptr<GatheredWeights> gathered;
   std::unique_ptr<WeightValues> values;
+  std::unique_ptr<SignSums> signs;           // null: gradients never travel as signs
   std::unique_ptr<GradientStore> gradients;  // null: nothing is trained
   // By rank: the slices that the rank updates; one entry where every rank updates everything. See
   // GradientNorm.

@@ -40,6 +40,9 @@ struct ImportOptions {
   // False: they stay as they are, and with `counters` the optimizer counts its updates anew.
   bool optimizer_states = true;
   bool counters = true;  // steps, loss scale, schedule
+  // False: what signs left out begins at zero: Note [Sums as signs] in zero/group/sign_sums.h. It
+  // belongs to as many ranks as there were.
+  bool sign_errors = true;
   // False: values that the source lacks, or has in another shape, stay as they are.
   bool strict = true;
 };

@@ -1,13 +1,17 @@
 #include "zero/update/whole_step.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "comm/gather_values.h"
 #include "core/error.h"
 #include "kernels/step_rules.h"
 #include "zero/group/gradient_policy.h"
+#include "zero/layout/planes.h"
+#include "zero/layout/state_split.h"
 
 namespace zinc::zero {
 
@@ -36,6 +40,29 @@ double to_24_bits(double norm) {
   return std::ldexp(std::nearbyint(std::ldexp(mantissa, 24)), exponent - 24);
 }
 
+// Everything that is trained, as if one rank owned it on the device.
+std::vector<OwnedRange> all_slices(const ShardGroups& groups) {
+  return StateSplit(groups, 1, Tier::device, 1.0).slices(groups, 0);
+}
+
+// The first parameter, in order of declaration, that is not finite on any rank, and the lowest of
+// these ranks. `own`: what this rank has found. Collective.
+NormResult first_nonfinite(const NormResult& own, const ShardGroups& groups, comm::World& world) {
+  std::vector<const autograd::Parameter*> parameters;
+  for (const ShardGroup& group : groups) {
+    for (const Placement& placement : group.placements()) parameters.push_back(placement.parameter);
+  }
+  const auto place = std::ranges::find(parameters, own.nonfinite) - parameters.begin();
+  const std::array mine{static_cast<double>(place)};
+  const std::vector<double> places = comm::gather_values(world, mine);
+  const auto first = std::ranges::min_element(places);
+  NormResult found{.sum_of_squares = std::numeric_limits<double>::quiet_NaN()};
+  if (*first >= static_cast<double>(parameters.size())) return found;
+  found.nonfinite = parameters[static_cast<size_t>(*first)];
+  found.nonfinite_rank = static_cast<int>(first - places.begin());
+  return found;
+}
+
 void require_targets(double count) {
   require(count > 0.0, "engine.step: no micro-batch of this step has a target token");
 }
@@ -54,6 +81,12 @@ WholeStep::WholeStep(const Parts& parts, const optim::Schedule& learning_rates)
               ? nullptr
               : make_device_verdict(parts.config, parts.host_decides, norm_, scaler_, parts.world)),
       totals_(parts.config.gradient.loss_reduction, parts.config.loss_divisor(), parts.sequence) {
+  if (parts_.stores.signs != nullptr) {
+    own_norm_ = std::make_unique<GradientNorm>(
+        parts.groups, std::vector<std::vector<OwnedRange>>{all_slices(parts.groups)},
+        parts.world.communicator(), parts.world.context());
+    turn_signs();
+  }
   // Sums that go to swap space are measured as they leave.
   if (parts.stores.swapped_gradients == nullptr) return;
   norm_.expect_pieces();
@@ -78,6 +111,7 @@ void WholeStep::add(const Tensor& sum, int64_t num_targets) {
 void WholeStep::end_sums() {
   if (std::exchange(sums_ended_, true)) return;
   parts_.stores.gathered->end_passes();
+  if (are_signs()) begin_signs();
   parts_.stores.gradients->finish();
   if (parts_.cut == nullptr) return;
   for (const UpdatedRange& slice : parts_.stores.weights->slices()) {
@@ -89,6 +123,45 @@ void WholeStep::end_sums() {
   }
 }
 
+void WholeStep::turn_signs() {
+  if (parts_.stores.signs == nullptr) return;
+  parts_.stores.signs->turn(parts_.optimizer.sign_reduction()->sends_signs(next_update()));
+}
+
+void WholeStep::begin_signs() {
+  Stores& stores = parts_.stores;
+  const double scale = scaler_.scale() * count() / parts_.config.loss_divisor();
+  std::vector<ConstView> gradients;
+  for (const OwnedRange& slice : all_slices(parts_.groups)) {
+    gradients.push_back(stores.gradients->on_device(slice));
+  }
+  unsent_ = first_nonfinite(own_norm_->measure(gradients), parts_.groups, parts_.world);
+  if (unsent_.nonfinite != nullptr) return stores.signs->skip();
+  require_finite(*loss_, steps_ + 1, parts_.config.precision);
+  stores.update->finish();  // the update before reads the rules
+  parts_.rules.follow(learning_rates_, parts_.optimizer, next_update());
+  const optim::SignReduction& rule = *parts_.optimizer.sign_reduction();
+  stores.signs->begin(
+      1.0 / scale,
+      [this, &rule](int group, Range range) {
+        std::vector<SignSums::Part> parts;
+        for (const UpdateRules::RuledRange& ruled : parts_.rules.ranges(group, range)) {
+          parts.push_back({.range = ruled.range, .terms = rule.terms(ruled.hyper)});
+        }
+        return parts;
+      },
+      !rule.sends_signs(next_update() - 1),
+      [this, &rule](const ShardGroup& group, const View& out) {
+        for (size_t i = 0; i < group.placements().size(); ++i) {
+          const Placement& placement = group.placements()[i];
+          if (!is_trained(placement.segment) || placement.range().empty()) continue;
+          parts_.stores.values->read_state(
+              {group.index(), static_cast<int>(i)}, kFirstStatePlane + rule.last(),
+              out.narrow(0, placement.offset, placement.parameter->numel()));
+        }
+      });
+}
+
 double WholeStep::count() {
   if (verdict_ == nullptr && !loss_) loss_ = totals_.reduce(parts_.world, parts_.peers.pipe);
   const double count =
@@ -98,6 +171,9 @@ double WholeStep::count() {
 }
 
 double WholeStep::end_gradients() {
+  require(!are_signs(),
+          "engine.gradient: in this step signs travel between the ranks, and no sum of their "
+          "gradients is made; read it in a step before freeze_step");
   end_sums();
   return divisor_of(count());
 }
@@ -134,8 +210,10 @@ bool WholeStep::decide() {
   Stores& stores = parts_.stores;
   stores.update->finish();  // the update before reads factor_ and the rules
   const bool skipped = measured_->overflow;
+  const double factor = skipped ? 0.0 : factor_of(measured_->summed_norm, measured_->divisor);
+  if (are_signs()) stores.signs->end(static_cast<float>(factor));
   // A skipped update takes the same memory as an applied one. Both then have the peak of the plan.
-  set_update(skipped ? 0.0 : factor_of(measured_->summed_norm, measured_->divisor));
+  set_update(factor);
   using Kind = WeightUpdate::Kind;
   stores.update->begin(arguments(), skipped ? Kind::skipped : Kind::in_step);
   return true;
@@ -149,6 +227,7 @@ StepResult WholeStep::end() {
   sums_ended_ = false;
   coming_.clear();
   updating_ = false;
+  turn_signs();
   return result;
 }
 
@@ -180,20 +259,24 @@ void WholeStep::restore(const TrainingState& state, bool reset) {
   reset_at_ = reset ? state.applied : state.reset_at;
   consecutive_skips_ = state.consecutive_skips;
   if (verdict_ != nullptr) verdict_->restore(scaler_);
+  turn_signs();
 }
 
 void WholeStep::measure() {
-  const double divisor = divisor_of(count());
-  const NormResult norm = parts_.stores.swapped_gradients != nullptr
-                              ? norm_.measure_taken()
-                              : norm_.measure(kept_gradients());
+  // What came of signs is the mean gradient, or momentum, itself.
+  const double divisor = are_signs() ? 1.0 : divisor_of(count());
+  NormResult norm = parts_.stores.swapped_gradients != nullptr ? norm_.measure_taken()
+                                                               : norm_.measure(kept_gradients());
+  const bool is_unsent = are_signs() && unsent_.nonfinite != nullptr;
+  if (is_unsent) norm = unsent_;
   double summed_norm = std::sqrt(norm.sum_of_squares);
   if (parts_.config.determinism == Determinism::mesh &&
       parts_.config.precision.dtype != DType::f64) {
     summed_norm = to_24_bits(summed_norm);
   }
   StepResult result = begin_result(*loss_, summed_norm / divisor);
-  const bool overflow = parts_.config.precision.check_overflow && norm.nonfinite != nullptr;
+  const bool overflow =
+      is_unsent || (parts_.config.precision.check_overflow && norm.nonfinite != nullptr);
   if (overflow) skip(norm, result);
   if (!overflow) require_finite(*loss_, result.step, parts_.config.precision);
   measured_ = {.result = std::move(result),

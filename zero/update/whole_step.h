@@ -98,6 +98,11 @@ class WholeStep {
   StepArguments between_steps() const {
     return {.optimizer = parts_.optimizer, .rules = parts_.rules, .factor = {}};
   }
+  // Whether signs travelled in the last update.
+  bool has_sent_signs() const {
+    return parts_.stores.signs != nullptr &&
+           parts_.optimizer.sign_reduction()->sends_signs(next_update() - 1);
+  }
   // Call state() and restore() between steps.
   TrainingState state() const;
   // `reset`: the optimizer's states begin anew.
@@ -108,6 +113,11 @@ class WholeStep {
  private:
   // The compute stream waits for the sums of all gradients, once in a step.
   void end_sums();
+  // Before signs travel: all ranks agree that their gradients are finite, or to skip the step.
+  void begin_signs();
+  bool are_signs() const { return parts_.stores.signs != nullptr && parts_.stores.signs->is_on(); }
+  // Whether signs travel in the step that comes.
+  void turn_signs();
   // LossTotals::count() of the step. Collective; waits if there are several ranks. Throws
   // InvalidArgument if no micro-batch has a target.
   double count();
@@ -137,6 +147,9 @@ class WholeStep {
   optim::LossScaler scaler_;
   optim::Schedule learning_rates_;
   GradientNorm norm_;
+  std::unique_ptr<GradientNorm> own_norm_;  // of the rank's own gradients; null: no signs travel
+  // Of a step with signs: a gradient, of any rank, that is not finite.
+  NormResult unsent_{};
   std::unique_ptr<DeviceVerdict> verdict_;  // null: the host decides
   LossTotals totals_;
   std::optional<StepLoss> loss_;  // of this step, once the host knows it

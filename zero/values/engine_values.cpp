@@ -8,6 +8,7 @@
 #include "autograd/resident_source.h"
 #include "comm/gather_values.h"
 #include "core/error.h"
+#include "core/host_stream.h"
 #include "core/transfer.h"
 #include "kernels/scale.h"
 #include "parallel/tensor_ranks.h"
@@ -111,6 +112,8 @@ bool finish_late(const Stores& stores) {
 std::vector<std::string_view> EngineValues::kinds() const {
   std::vector<std::string_view> kinds{kWeightsKind};
   for (const std::string_view state : parts_.optimizer.state_names()) kinds.push_back(state);
+  if (parts_.step == nullptr || !parts_.step->has_sent_signs()) return kinds;
+  for (const std::string& error : parts_.stores.signs->error_names()) kinds.push_back(error);
   return kinds;
 }
 
@@ -119,6 +122,7 @@ bool EngineValues::has_kind(const nn::Parameter& parameter, int plane) const {
   const ParameterIndex index = index_of(parameter, parts_.groups);
   // The ranks of a pipeline that have the parameter look themselves.
   if (index == kInNoGroup) return false;
+  if (is_error(plane)) return is_trained(parts_.groups.at(index).segment);
   if (is_vector(plane)) return vector_shape(parameter, plane).has_value();
   const SegmentKind segment = parts_.groups.at(index).segment;
   return is_trained(segment) && has_plane(parts_.optimizer.states(), segment, plane);
@@ -142,17 +146,20 @@ void EngineValues::require_trained_in_pipeline(const nn::Parameter& parameter) c
 }
 
 int EngineValues::plane_of(const nn::Parameter& parameter, std::string_view state) const {
-  const int plane = kFirstStatePlane + parts_.optimizer.state_index(state);
+  const std::vector<std::string_view> all = kinds();
+  const auto error = std::find(all.begin() + first_error(), all.end(), state);
+  const int plane = error == all.end() ? kFirstStatePlane + parts_.optimizer.state_index(state)
+                                       : static_cast<int>(error - all.begin());
   require_trained_in_pipeline(parameter);
   if (is_here(parameter)) require_trained(parts_.groups.at(index_of(parameter, parts_.groups)));
   const bool is_whole = parts_.whole.contains(&parameter);
   const SegmentKind segment = is_whole ? SegmentKind::whole : SegmentKind::trained;
-  const bool has = is_vector(plane) ? vector_shape(parameter, plane).has_value()
-                                    : has_plane(parts_.optimizer.states(), segment, plane);
+  const bool has = is_error(plane)    ? true
+                   : is_vector(plane) ? vector_shape(parameter, plane).has_value()
+                                      : has_plane(parts_.optimizer.states(), segment, plane);
   if (!has) {
     std::string names;
-    const std::vector<std::string_view> all = kinds();
-    for (int other = kFirstStatePlane; other < static_cast<int>(all.size()); ++other) {
+    for (int other = kFirstStatePlane; other < first_error(); ++other) {
       const bool is_its = is_vector(other) ? vector_shape(parameter, other).has_value()
                                            : has_plane(parts_.optimizer.states(), segment, other);
       if (is_its) names += str(" ", all[static_cast<size_t>(other)]);
@@ -185,6 +192,7 @@ Tensor EngineValues::read_here(const nn::Parameter& parameter,
   const ParameterIndex index = index_of(parameter, parts_.groups);
   const int plane = state ? plane_of(parameter, *state) : kMasterPlane;
   if (is_vector(plane)) return on_all_stages(parameter, read_vector(parameter, plane));
+  if (is_error(plane)) return read_error(parameter, plane);
   const Tensor values = host_tensor(parameter);
   if (state) {
     if (is_here(parameter)) weights().read_state(index, plane, flat(values));
@@ -205,6 +213,30 @@ Tensor EngineValues::read_vector(const nn::Parameter& parameter, int plane) {
   if (ranks.size() > 1) {
     ranks.broadcast({.inout = flat(values), .root = phase().owner(index)}, stream).wait();
   }
+  return values;
+}
+
+Tensor EngineValues::read_error(const nn::Parameter& parameter, int plane) {
+  const Tensor values = Tensor::zeros(parameter.shape(), DType::f32);
+  if (values.numel() == 0) return values;
+  const SignSums::OwnError own =
+      parts_.stores.signs->own_error(index_of(parameter, parts_.groups), plane - first_error());
+  const StreamRef stream = context().compute();
+  if (own.values) {
+    transfer(own.values, flat(values).narrow(0, own.part.begin, own.part.size()), stream);
+  }
+  // All other ranks have zeros in its place.
+  comm::Communicator& ranks = parts_.world.shards().communicator();
+  if (ranks.size() == 1) return values;
+  const int64_t bytes =
+      ranks.workspace_bytes(comm::Collective::all_reduce, values.view().bytes(), DType::f32);
+  const Block workspace = context().allocate(bytes, Label::communication);
+  ranks
+      .all_reduce(
+          {.inout = flat(values),
+           .workspace = View(workspace.data(), DType::u8, Shape{bytes}, context().device())},
+          stream)
+      .wait();
   return values;
 }
 
@@ -348,7 +380,7 @@ void EngineValues::read_own(Own what, const TakeOwn& take, bool hold) {
       const bool has_states = trained && what == Own::weights_and_states;
       // One kind after the other: a file of them is written from its begin to its end.
       for (size_t plane = 0; plane < (has_states ? all.size() : 1); ++plane) {
-        if (is_vector(static_cast<int>(plane))) break;
+        if (static_cast<int>(plane) >= first_vector(parts_.optimizer.states())) break;
         if (!has_plane(parts_.optimizer.states(), placement.segment, static_cast<int>(plane))) {
           continue;
         }
@@ -380,6 +412,7 @@ void EngineValues::read_own(Own what, const TakeOwn& take, bool hold) {
       if (has_states && parts_.whole.contains(&parameter) && phase().owner(index) == ranks.rank()) {
         read_own_vectors(index, take, in_host);
       }
+      if (has_states) read_own_errors(index, take, in_host);
     }
   }
 }
@@ -390,7 +423,7 @@ void EngineValues::read_own_vectors(ParameterIndex index, const TakeOwn& take,
       parts_.model.parameter(parts_.groups.at(index).parameter->name());
   const std::vector<std::string_view> all = kinds();
   const int first = first_vector(parts_.optimizer.states());
-  for (int plane = first; plane < static_cast<int>(all.size()); ++plane) {
+  for (int plane = first; plane < first_error(); ++plane) {
     const std::optional<Shape> shape = vector_shape(parameter, plane);
     if (!shape || !take || context().device().meta) continue;
     const View vector = phase().vector(index, plane - first).reshape(Shape{shape->numel()});
@@ -406,6 +439,30 @@ void EngineValues::read_own_vectors(ParameterIndex index, const TakeOwn& take,
         in_host.resize(static_cast<size_t>(piece.bytes()));
         download(piece, in_host.data(), context().compute());
         own.values = {in_host.data(), piece.dtype(), piece.shape(), kCpu};
+      }
+      take(own);
+    }
+  }
+}
+
+void EngineValues::read_own_errors(ParameterIndex index, const TakeOwn& take,
+                                   std::vector<std::byte>& in_host) {
+  if (!take || context().device().meta) return;
+  const std::vector<std::string_view> all = kinds();
+  for (int plane = first_error(); plane < static_cast<int>(all.size()); ++plane) {
+    const SignSums::OwnError error = parts_.stores.signs->own_error(index, plane - first_error());
+    for (int64_t begin = 0; begin < error.part.size(); begin += kPieceNumel) {
+      const View piece =
+          error.values.narrow(0, begin, std::min(kPieceNumel, error.part.size() - begin));
+      OwnPiece own{.name = parts_.groups.at(index).parameter->name(),
+                   .kind = all[static_cast<size_t>(plane)],
+                   .part = error.part,
+                   .begin = error.part.begin + begin,
+                   .values = {}};
+      if (piece.tier() == Tier::pinned_host) {
+        own.values = host_memory(piece);
+      } else {
+        bring_to_host(own, piece, &in_host);
       }
       take(own);
     }
@@ -474,6 +531,7 @@ OwnBytes EngineValues::own_bytes() const {
   if (parts_.stores.update != nullptr && parts_.stores.update->whole_phase() != nullptr) {
     bytes.vectors = phase().vector_bytes();
   }
+  if (parts_.stores.signs != nullptr) bytes.vectors += parts_.stores.signs->error_bytes();
   return bytes;
 }
 
@@ -487,7 +545,10 @@ bool EngineValues::can_hold() const {
 
 void EngineValues::import_state(const StateSource& source, const ImportOptions& options) {
   std::vector<std::string_view> wanted = kinds();
-  if (!options.optimizer_states) wanted.resize(1);
+  wanted.resize(options.optimizer_states ? static_cast<size_t>(first_error()) : 1);
+  if (takes_errors(source, options)) {
+    for (const std::string& error : parts_.stores.signs->error_names()) wanted.push_back(error);
+  }
   comm::together(parts_.world, "import a state", [&] {
     if (options.strict) {
       require_fit(source, parts_.model, wanted, [this](const nn::Parameter& parameter, size_t i) {
@@ -504,6 +565,28 @@ void EngineValues::import_state(const StateSource& source, const ImportOptions& 
   is_mixed_ = false;
 }
 
+bool EngineValues::takes_errors(const StateSource& source, const ImportOptions& options) const {
+  if (parts_.stores.signs == nullptr) return false;
+  const TrainingState& state = source.state();
+  const bool has_sent =
+      parts_.optimizer.sign_reduction()->sends_signs(state.applied - state.reset_at);
+  if (!has_sent || !options.optimizer_states || !options.counters || !options.sign_errors) {
+    return false;
+  }
+  std::vector<std::string> there;
+  std::ranges::copy_if(state.kinds, std::back_inserter(there),
+                       [](const std::string& kind) { return kind.starts_with(kSignErrorKind); });
+  const std::vector<std::string>& here = parts_.stores.signs->error_names();
+  const auto ranks = [](const std::vector<std::string>& errors) {
+    return errors.empty() ? 1 : errors.size() - 1;
+  };
+  require(there == here, "engine.import_state: the state has what the signs of ", ranks(there),
+          " ranks left out, and here are ", ranks(here),
+          ": it belongs to the ranks that sent them; start as many, or let it begin at zero: "
+          "--reset-errors");
+  return true;
+}
+
 void EngineValues::load_from(const StateSource& source, const std::vector<std::string_view>& kinds,
                              const ImportOptions& options) {
   const auto has = [&](const autograd::Parameter& parameter, int plane) {
@@ -512,7 +595,7 @@ void EngineValues::load_from(const StateSource& source, const std::vector<std::s
   };
   std::vector<ReadValues> planes;
   for (const std::string_view kind : kinds) {
-    if (is_vector(static_cast<int>(planes.size()))) break;
+    if (static_cast<int>(planes.size()) >= first_vector(parts_.optimizer.states())) break;
     planes.emplace_back(
         [&source, kind](const autograd::Parameter& parameter, int64_t begin, const View& out) {
           read_slice(parameter.slice(), begin, out, [&](int64_t at, const View& part) {
@@ -522,15 +605,40 @@ void EngineValues::load_from(const StateSource& source, const std::vector<std::s
   }
   weights().load(planes, options.strict ? HasValues() : has);
   load_vectors(source, kinds, options.strict);
+  if (parts_.stores.signs != nullptr) load_errors(source, kinds);
   if (options.counters) parts_.step->restore(source.state(), !options.optimizer_states);
+}
+
+void EngineValues::load_errors(const StateSource& source,
+                               const std::vector<std::string_view>& kinds) {
+  SignSums& signs = *parts_.stores.signs;
+  signs.forget_last();
+  const int num_errors = static_cast<int>(signs.error_names().size());
+  std::vector<std::byte> values;
+  for (const nn::Parameter* parameter : parts_.model.parameters()) {
+    const ParameterIndex index = index_of(*parameter, parts_.groups);
+    if (!parameter->requires_grad() || parameter->numel() == 0) continue;
+    for (int which = 0; which < num_errors; ++which) {
+      const SignSums::OwnError error = signs.own_error(index, which);
+      if (!error.values) continue;
+      values.assign(static_cast<size_t>(error.values.bytes()), std::byte{});
+      const auto plane = static_cast<size_t>(first_error() + which);
+      if (plane < kinds.size()) {
+        source.read(parameter->name(), kinds[plane], error.part.begin,
+                    View(values.data(), DType::f32, error.values.shape(), kCpu));
+      }
+      upload(values.data(), error.values, context().compute());
+    }
+  }
 }
 
 void EngineValues::load_vectors(const StateSource& source,
                                 const std::vector<std::string_view>& kinds, bool strict) {
   const int first = first_vector(parts_.optimizer.states());
+  const int end = std::min(first_error(), static_cast<int>(kinds.size()));
   std::vector<std::byte> values;
   for (const nn::Parameter* parameter : parts_.model.parameters()) {
-    for (int plane = first; plane < static_cast<int>(kinds.size()); ++plane) {
+    for (int plane = first; plane < end; ++plane) {
       if (!has_kind(*parameter, plane)) continue;
       const std::string_view kind = kinds[static_cast<size_t>(plane)];
       const std::optional<Shape> shape = vector_shape(*parameter, plane);

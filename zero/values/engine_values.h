@@ -45,7 +45,8 @@ class EngineValues {
   };
   explicit EngineValues(const Parts& parts) : parts_(parts) {}
 
-  // Names of the planes: weights, then the optimizer's states.
+  // Names of the planes: weights, then the optimizer's states, then, once there are any, errors of
+  // signs.
   std::vector<std::string_view> kinds() const;
   // In the shape of the whole parameter. `state`: one of the optimizer's; absent: the weights.
   // Collective where ranks share the values.
@@ -83,7 +84,14 @@ class EngineValues {
   bool has_kind(const nn::Parameter& parameter, int plane) const;
   // The shape of a vector of any parameter; absent: it has none.
   std::optional<Shape> vector_shape(const nn::Parameter& parameter, int plane) const;
-  bool is_vector(int plane) const { return plane >= first_vector(parts_.optimizer.states()); }
+  bool is_vector(int plane) const {
+    return plane >= first_vector(parts_.optimizer.states()) && !is_error(plane);
+  }
+  // Behind the vectors, an error of signs.
+  int first_error() const {
+    return kFirstStatePlane + static_cast<int>(parts_.optimizer.state_names().size());
+  }
+  bool is_error(int plane) const { return plane >= first_error(); }
   const WholePhase& phase() const { return *parts_.stores.update->whole_phase(); }
   bool is_here(const nn::Parameter& parameter) const {
     return parts_.cut == nullptr || parts_.cut->is_here(parameter);
@@ -100,6 +108,13 @@ class EngineValues {
   void read_own_vectors(ParameterIndex index, const TakeOwn& take, std::vector<std::byte>& in_host);
   void load_vectors(const StateSource& source, const std::vector<std::string_view>& kinds,
                     bool strict);
+  // An error of a parameter, from the ranks that have it. Collective.
+  Tensor read_error(const nn::Parameter& parameter, int plane);
+  void read_own_errors(ParameterIndex index, const TakeOwn& take, std::vector<std::byte>& in_host);
+  // Whether an import takes errors of signs. Throws InvalidArgument for those of another number of
+  // ranks.
+  bool takes_errors(const StateSource& source, const ImportOptions& options) const;
+  void load_errors(const StateSource& source, const std::vector<std::string_view>& kinds);
   // Whether a parameter's weights for use are made from its weights and states: Note [Weights
   // apart] in zero/update/weight_update.h.
   bool is_made(const autograd::Parameter& parameter) const;

@@ -55,7 +55,8 @@ using TakeOwn = std::function<void(const OwnPiece& piece)>;
 struct OwnBytes {
   int64_t trained = 0;
   int64_t frozen = 0;
-  int64_t vectors = 0;  // states of whole parameters, at most; they are never held
+  // States of whole parameters, and errors of signs, at most; they are never held.
+  int64_t vectors = 0;
 };
 
 }  // namespace zinc::zero
