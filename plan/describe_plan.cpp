@@ -202,6 +202,10 @@ std::string describe(const Plan& plan) {
   text += describe_memory(rank);
   text += fmt::format("peak: {}\n\nper step and rank\n", rank.peak_moment) +
           describe_traffic(rank.step);
+  if (rank.bytes_sent_before_signs > 0) {
+    text += fmt::format("{:<16} {:>6} {}\n", "before signs", "",
+                        bytes_text(rank.bytes_sent_before_signs));
+  }
   if (rank.copies != CopyTraffic{}) {
     text += fmt::format("{:<16} {:>6} {} {}\n", "host memory", "", bytes_text(rank.copies.to_host),
                         bytes_text(rank.copies.to_device));
@@ -291,6 +295,9 @@ std::string json_of(const Plan& plan) {
     json.end_array();
   }
   write_traffic(json, "collectives_per_step", plan.fullest.step);
+  if (plan.fullest.bytes_sent_before_signs > 0) {
+    json.member("bytes_sent_per_step_before_signs", plan.fullest.bytes_sent_before_signs);
+  }
   json.key("kernels_per_step").begin_array();
   for (const KernelFigures& kernel : plan.fullest.kernels) {
     json.begin_object();

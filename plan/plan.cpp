@@ -25,9 +25,20 @@
 namespace zinc::plan {
 namespace {
 
-// Steps of the run that is a plan; the second is looked at. One more shows an update that is under
-// way after a save. Recorded passes take nothing after the second, and have no such update.
-int64_t steps_of(const train::Config& config) { return config.engine.cuda_graph ? 2 : 3; }
+// Where gradients travel as signs, the plan's run has two steps before that, whatever the
+// configuration says: Note [Sums as signs] in zero/group/sign_sums.h.
+constexpr int64_t kStepsBeforeSigns = 2;
+
+// The step of the run that is looked at: nothing is new in it.
+int64_t measured_step(const train::Config& config) {
+  return config.engine.sends_signs() ? kStepsBeforeSigns + 2 : 2;
+}
+
+// Steps of the run that is a plan. One more than the measured one shows an update that is under way
+// after a save. Recorded passes take nothing more, and have no such update.
+int64_t steps_of(const train::Config& config) {
+  return measured_step(config) + (config.engine.cuda_graph ? 0 : 1);
+}
 
 constexpr std::string_view kStepMark = "step";
 constexpr std::string_view kPassMark = "pass";
@@ -49,8 +60,8 @@ struct MicroBatchStart {
 // one step to the end of the next.
 class Watch final : public train::TrainerObserver {
  public:
-  Watch(comm::PhantomLedger& ledger, WorkLog& log, const PlanOptions& options)
-      : ledger_(ledger), log_(log), options_(options) {}
+  Watch(comm::PhantomLedger& ledger, WorkLog& log, const PlanOptions& options, int64_t measured)
+      : ledger_(ledger), log_(log), options_(options), measured_(measured) {}
 
   // Null: the program is not wanted.
   void follow(ProgramWatch* program) { program_ = program; }
@@ -70,7 +81,7 @@ class Watch final : public train::TrainerObserver {
   }
   // Called ahead of every micro-batch, with the number of its samples.
   void on_sample(int64_t micro_batch) {
-    if (steps_ != 1) return;
+    if (steps_ + 1 != measured_) return;
     const MemoryReport report = context_->allocator().report();
     if (options_.is_enough && options_.is_enough(report)) ends_ = true;
     if (samples_ % micro_batch == 0) {
@@ -87,13 +98,18 @@ class Watch final : public train::TrainerObserver {
   }
   void on_step(const train::StepMetrics& metrics, const train::Progress&) override {
     steps_ = metrics.step;
-    log_.mark(kStepMark);
-    if (metrics.step == 1) {
-      first_step_ = std::exchange(ledger_, {});
+    if (metrics.step + 1 >= measured_) log_.mark(kStepMark);
+    if (metrics.step < measured_) {
+      step_before_ = std::exchange(ledger_, {});
+      if (metrics.step == kStepsBeforeSigns) {
+        plan_.bytes_sent_before_signs = bytes_sent(step_before_);
+      }
+    }
+    if (metrics.step + 1 == measured_) {
       swapped_ = engine_->usage().swap;
       if (program_ != nullptr) program_->begin_timed();
     }
-    if (metrics.step == 2) {
+    if (metrics.step == measured_) {
       plan_.step = ledger_;
       const MemoryReport report = context_->allocator().report();
       plan_.standing.activations = report.at(Tier::device, Label::activations).peak;
@@ -106,24 +122,25 @@ class Watch final : public train::TrainerObserver {
 
   RankPlan& plan() { return plan_; }
   int64_t tokens_per_step() const { return tokens_per_step_; }
-  // The plan ends with the second step.
+  // The plan ends with the measured step.
   const std::atomic<bool>& ends() const { return ends_; }
-  // The beginnings of the second step's micro-batches.
+  // The beginnings of the measured step's micro-batches.
   const std::vector<MicroBatchStart>& starts() const { return starts_; }
 
  private:
   comm::PhantomLedger& ledger_;
   WorkLog& log_;
   const PlanOptions& options_;
+  const int64_t measured_;  // measured_step()
   const zero::Engine* engine_ = nullptr;
   Context* context_ = nullptr;
   ProgramWatch* program_ = nullptr;
-  comm::PhantomLedger first_step_;
-  offload::SwapTraffic swapped_;  // until the end of the first step
+  comm::PhantomLedger step_before_;
+  offload::SwapTraffic swapped_;  // until the end of the step before the measured one
   RankPlan plan_;
   int64_t tokens_per_step_ = 0;
   int64_t steps_ = 0;
-  int64_t samples_ = 0;  // samples of the second step that were read
+  int64_t samples_ = 0;  // samples of the measured step that were read
   std::vector<MicroBatchStart> starts_;
   std::atomic<bool> ends_ = false;
 };
@@ -267,7 +284,7 @@ std::optional<StepFigures> shorter_step(const WorkLog& log, const std::optional<
   return figures;
 }
 
-// The first step, the measured step, a save that may find its update under way still, the step
+// The steps before, the measured step, a save that may find its update under way still, the step
 // after that, and the end of a run.
 train::TrainingOptions training_options(const PlanOptions& options, int64_t steps) {
   return {.steps = steps, .export_every = options.save ? 2 : 0};
@@ -308,6 +325,7 @@ Plan plan_in(comm::World& world, nn::Model& model, const hub::ModelConfigFile& m
   }
   zero::EngineConfig as_trained = config.engine;  // as in Run::make_engine()
   if (as_trained.batch.sequence == 0) as_trained.batch.sequence = options.seq;
+  as_trained.optimizer.one_bit.freeze_step = kStepsBeforeSigns;
   zero::Engine engine(model, as_trained, world, std::move(engine_options));
   watch.follow(engine);
 
@@ -366,7 +384,7 @@ Plan plan_as_configured(const hub::ModelConfigFile& model_config, const train::C
                         const PlanOptions& options) {
   const auto ledger = std::make_shared<comm::PhantomLedger>();
   WorkLog log;
-  Watch watch(*ledger, log, options);
+  Watch watch(*ledger, log, options, measured_step(config));
   comm::World world = phantom_world(
       options, config, ledger, log,
       [&watch](Tier tier, const MemoryReport& report) { watch.on_peak(tier, report); });

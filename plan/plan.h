@@ -1,7 +1,8 @@
 // plan/plan.h: the bytes, the traffic and the time of a run, before it runs.
 //
 // A plan is a run: model, engine, loader and trainer are the real ones, on a meta device and among
-// phantom ranks, for three steps with a save between them, an evaluation and a last save. So the
+// phantom ranks, for three steps with a save between them, an evaluation and a last save; with an
+// optimizer that sends signs for two before it does and three after that. So the
 // plan's peak is the peak that a real run takes from zinc's allocators, to the byte, whichever
 // steps are skipped and whenever the run evaluates and saves. Libraries' own memory and the program
 // itself do not count. The time of a step comes from the work that the run issues, played through
@@ -57,9 +58,9 @@ struct PlanOptions {
   int64_t device_room = 0;
   bool program = false;  // Plan::program is wanted
   // For a search, which needs less of a plan that does not fit. is_enough is asked during the
-  // second step, with the memory taken so far; if it returns true the plan ends with that step. May
-  // be empty. hopeless_bytes: the plan ends wherever it is when this many bytes of the device are
-  // handed out.
+  // measured step, with the memory taken so far; if it returns true the plan ends with that step.
+  // May be empty. hopeless_bytes: the plan ends wherever it is when this many bytes of the device
+  // are handed out.
   std::function<bool(const MemoryReport&)> is_enough{};
   std::optional<int64_t> hopeless_bytes{};
   std::vector<std::string> without_rewrites{};  // zero::EngineOptions
@@ -110,15 +111,17 @@ struct KernelFigures {
 // The plan of one rank.
 struct RankPlan {
   int rank = 0;
-  MemoryReport peaks;         // `peak` of every tier and label, over the whole run
-  MemoryReport at_peak;       // `live` at the moment when the device tier is fullest
-  std::string peak_moment;    // the engine's activity at that moment
-  StandingBytes standing;     // on the device, in the second step
-  comm::PhantomLedger step;   // traffic of one optimizer step, after the first
+  MemoryReport peaks;        // `peak` of every tier and label, over the whole run
+  MemoryReport at_peak;      // `live` at the moment when the device tier is fullest
+  std::string peak_moment;   // the engine's activity at that moment
+  StandingBytes standing;    // on the device, in the measured step
+  comm::PhantomLedger step;  // traffic of one optimizer step, after those in which anything is new
+  // Where gradients travel as signs, in a step: what a rank sends before that.
+  int64_t bytes_sent_before_signs = 0;
   offload::SwapTraffic swap;  // of the same step, with the disk
   CopyTraffic copies;         // likewise
-  int64_t kernel_flops = 0;   // of the second step: all kernels, recomputation included
-  // Kernels of the second step; those that take or move most come first.
+  int64_t kernel_flops = 0;   // of the same step: all kernels, recomputation included
+  // Kernels of the same step; those that take or move most come first.
   std::vector<KernelFigures> kernels;
   std::optional<StepTime> time;  // of the second step, if the plan was given the hardware
   std::string no_time;           // the reason why there is no time although it was

@@ -282,6 +282,15 @@ void draw_weights(Draw& draw, zero::EngineConfig& engine) {
                                     rule != optim::OptimizerKind::schedule_free;
 }
 
+bool may_send_signs(const train::Config& config) {
+  const zero::EngineConfig& engine = config.engine;
+  return config.mesh.is_flat() && engine.zero.stage < 3 &&
+         engine.determinism == zero::Determinism::run &&
+         engine.pass_order == zero::PassOrder::horizontal &&
+         engine.gradient.reduce_schedule != zero::ReduceSchedule::micro_step &&
+         !engine.gradient.accumulation_dtype && engine.optimizer.moments == optim::Moments::f32;
+}
+
 DrawnRun draw_run(uint64_t seed) {
   Draw draw(seed);
   DrawnRun run;
@@ -340,8 +349,12 @@ DrawnRun draw_run(uint64_t seed) {
   run.rows = draw.named("rows", {Rows::full, Rows::full, Rows::unequal, Rows::shorter});
   const auto rule = draw.one_of<std::string_view>(
       "rule", {"AdamW", "AdamW", "Adam8bit", "SGD", "Lion", "Adagrad", "AMSGrad", "Muon", "LAMB",
-               "Adafactor", "ScheduleFreeAdamW"});
+               "Adafactor", "ScheduleFreeAdamW", "OneBitAdam"});
   draw_rule(rule, run.config.mesh.tensor == 1, engine);
+  engine.optimizer.one_bit.freeze_step = draw.one_of<int64_t>("freeze_step", {1, 2, 3});
+  if (rule == "OneBitAdam" && may_send_signs(run.config)) {
+    engine.optimizer.kind = optim::OptimizerKind::one_bit_adam;
+  }
   draw_weights(draw, engine);
   run.words = fmt::format("seed {}:{}", seed, draw.words());
   return run;
@@ -518,6 +531,22 @@ TEST(RandomPlan, IsThePeakWhereWeightsForUseAreAnAverage) {
     optimizer = {.kind = optim::OptimizerKind::schedule_free, .hyper = optimizer.hyper};
     run.evaluates = run.saves = true;
     run.words += ", averages, evaluates, saves";
+    expect_plan_is_the_peak(run);
+  }
+}
+
+TEST(RandomPlan, IsThePeakWhereGradientsTravelAsSigns) {
+  int tried = 0;
+  for (uint64_t seed = 1; tried < 16; ++seed) {
+    DrawnRun run = draw_run(seed);
+    if (!may_send_signs(run.config)) continue;
+    ++tried;
+    optim::OptimizerConfig& optimizer = run.config.engine.optimizer;
+    optimizer = {.kind = optim::OptimizerKind::one_bit_adam,
+                 .hyper = optimizer.hyper,
+                 .one_bit = {.freeze_step = optimizer.one_bit.freeze_step,
+                             .parameter_scales = seed % 2 == 0}};
+    run.words += ", signs";
     expect_plan_is_the_peak(run);
   }
 }
