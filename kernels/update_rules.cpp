@@ -50,6 +50,8 @@ int64_t update_flops(UpdateRule rule, const UpdateConstants& constants) {
       return (constants.nesterov ? 8 : 6) + decay;
     case UpdateRule::muon:
       return constants.nesterov ? 6 : 4;
+    case UpdateRule::running_mean:
+      return 5;
     case UpdateRule::schedulefree:
       return 15 + decay;
     case UpdateRule::schedulefree_average:
@@ -95,6 +97,8 @@ UpdateScalars update_scalars(UpdateRule rule, const UpdateConstants& constants, 
               step == 1 ? 1.0 : 0.0};
     case UpdateRule::muon:
       return {momentum, 1.0 - momentum, nesterov ? 1.0 : 0.0};
+    case UpdateRule::running_mean:
+      return {beta2, 1.0 - beta2, (1.0 - beta2) * eps};
     case UpdateRule::schedulefree:
       return {beta2,        1.0 - beta2, 1.0 / std::sqrt(1.0 - std::pow(beta2, n)), eps,
               weight_decay, average,     lr * (beta1 * (1.0 - average) - 1.0),      -lr};

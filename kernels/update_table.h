@@ -50,6 +50,8 @@ inline constexpr int kMaxUpdateScalars = 12;
 //             that optim/muon.h makes a step of.
 //             u = fma(momentum, u, (1 - momentum) * g)
 //             d = nesterov ? fma(momentum, u, (1 - momentum) * g) : u
+//   running_mean   of gradients, in the place of weights: what optim/adafactor.h keeps of squares.
+//             w = fma(b2, w, fma(1 - b2, g, (1 - b2) * eps))
 //   schedulefree   Defazio et al., "The road less scheduled", NeurIPS 2024, as AdamWScheduleFree of
 //             the package schedulefree: gradients are taken at w = y, between z, which makes the
 //             steps, and the average x of z's path. optim/schedule_free.h says what `average` is.
@@ -75,6 +77,7 @@ inline constexpr int kMaxUpdateScalars = 12;
   ROW(lion, 1, 6, weights)                   \
   ROW(momentum, 1, 6, weights)               \
   ROW(muon, 1, 3, direction)                 \
+  ROW(running_mean, 0, 3, weights)           \
   ROW(schedulefree, 2, 8, weights)           \
   ROW(schedulefree_average, 1, 1, direction) \
   ROW(sgd, 0, 2, weights)                    \

@@ -65,6 +65,7 @@ std::string_view ElementRule::name() const {
     case UpdateRule::gradient:
     case UpdateRule::lamb:
     case UpdateRule::muon:
+    case UpdateRule::running_mean:
     case UpdateRule::schedulefree:
     case UpdateRule::schedulefree_average:
     case UpdateRule::sgdw:
