@@ -11,7 +11,7 @@ void GraphedWork::run(const std::function<void()>& work) {
   if (context_.device().meta) {
     memory_.keep(work);
   } else if (graph_ == nullptr) {
-    memory_.keep([&] { graph_ = record_cuda_graph(context_.compute(), work); });
+    memory_.keep([&] { graph_ = record_(context_.compute(), work); });
   }
   if (graph_ != nullptr) graph_->launch(context_.compute());
   ++num_launched_;

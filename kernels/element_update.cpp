@@ -96,8 +96,7 @@ void element_update(const ElementUpdate& args, StreamRef stream) {
           ": nesterov needs momentum and no dampening");
   require(constants.eps >= 0.0, op, ": eps must not be negative: ", constants.eps);
   if (args.values) {
-    require(dtype == DType::f32, op, ": values on the device are for f32 weights, not ", dtype);
-    require_operand(op, "values", args.values, DType::f32, Shape{num_update_values(args.rule)});
+    require_operand(op, "values", args.values, dtype, Shape{num_update_values(args.rule)});
     require_same_device(op, {args.gradient, args.values});
   }
   if (args.gradient.numel() == 0) return;

@@ -49,8 +49,8 @@ struct ElementUpdate {
   View direction{};
   ConstView factor{};  // [1] f32 on the device: multiplies the gradient; absent: 1
   ConstView skip{};    // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
-  // [num_update_values(rule)] f32 on the device, may be absent: what update_values() gave;
-  // `constants`, `step` and random.counter_high are not read then. Not for f64 weights.
+  // [num_update_values(rule)] f32 (f64 with f64) on the device, may be absent: what update_values()
+  // or norm_rate() gave; `constants`, `step` and random.counter_high are not read then
   ConstView values{};
   UpdateConstants constants{};
   int64_t step = 1;  // number of this update, from 1

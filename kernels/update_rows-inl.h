@@ -109,6 +109,14 @@ struct UpdateRow<UpdateRule::onebit> {
 };
 
 template <>
+struct UpdateRow<UpdateRule::running_mean> {
+  template <class N, class K>
+  static ZINC_ELEMENT void step(N& w, N g, N*, const K& k) {
+    w = fma(k[0], w, fma(k[1], g, k[2]));
+  }
+};
+
+template <>
 struct UpdateRow<UpdateRule::schedulefree> {
   template <class N, class K>
   static ZINC_ELEMENT void step(N& w, N g, N* s, const K& k) {

@@ -52,6 +52,8 @@ int64_t update_flops(UpdateRule rule, const UpdateConstants& constants) {
       return constants.nesterov ? 6 : 4;
     case UpdateRule::onebit:
       return 6 + decay;
+    case UpdateRule::running_mean:
+      return 5;
     case UpdateRule::schedulefree:
       return 15 + decay;
     case UpdateRule::schedulefree_average:
@@ -99,6 +101,8 @@ UpdateScalars update_scalars(UpdateRule rule, const UpdateConstants& constants, 
       return {momentum, 1.0 - momentum, nesterov ? 1.0 : 0.0};
     case UpdateRule::onebit:
       return {-lr, eps, -lr * weight_decay};
+    case UpdateRule::running_mean:
+      return {beta2, 1.0 - beta2, (1.0 - beta2) * eps};
     case UpdateRule::schedulefree:
       return {beta2,        1.0 - beta2, 1.0 / std::sqrt(1.0 - std::pow(beta2, n)), eps,
               weight_decay, average,     lr * (beta1 * (1.0 - average) - 1.0),      -lr};

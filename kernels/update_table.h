@@ -51,10 +51,12 @@ inline constexpr int kMaxUpdateScalars = 12;
 //             u = fma(momentum, u, (1 - momentum) * g)
 //             d = nesterov ? fma(momentum, u, (1 - momentum) * g) : u
 //   onebit    Tang et al., "1-bit Adam", ICML 2021, algorithm 1, as DeepSpeed's OneBitAdam behind
-//   its
-//             freeze_step: the gradient is a momentum that was sent, and v stays. Where v is 0, an
-//             element has never had a gradient, and only the decay changes it. Decoupled decay.
+//             its freeze_step: the gradient is a momentum that was sent, and v stays. Where v is
+//             0, an element has never had a gradient, and only the decay changes it. Decoupled
+//             decay.
 //             m = g;  w = fma(-lr, v > 0 ? m / (sqrt(v) + eps) : 0, w)
+//   running_mean   of gradients, in the place of weights: what optim/adafactor.h keeps of squares.
+//             w = fma(b2, w, fma(1 - b2, g, (1 - b2) * eps))
 //   schedulefree   Defazio et al., "The road less scheduled", NeurIPS 2024, as AdamWScheduleFree of
 //             the package schedulefree: gradients are taken at w = y, between z, which makes the
 //             steps, and the average x of z's path. optim/schedule_free.h says what `average` is.
@@ -81,6 +83,7 @@ inline constexpr int kMaxUpdateScalars = 12;
   ROW(momentum, 1, 6, weights)               \
   ROW(muon, 1, 3, direction)                 \
   ROW(onebit, 2, 3, weights)                 \
+  ROW(running_mean, 0, 3, weights)           \
   ROW(schedulefree, 2, 8, weights)           \
   ROW(schedulefree_average, 1, 1, direction) \
   ROW(sgd, 0, 2, weights)                    \

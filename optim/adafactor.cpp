@@ -8,9 +8,9 @@
 #include "core/error.h"
 #include "kernels/binary.h"
 #include "kernels/element_update.h"
+#include "kernels/norm_rate.h"
 #include "kernels/reduce.h"
 #include "kernels/unary.h"
-#include "optim/element_rule.h"
 #include "optim/norm_scale.h"
 #include "tensor/tensor.h"
 
@@ -26,13 +26,14 @@ Tensor take_room(const Shape& shape, DType dtype) {
   return Tensor::empty(shape, dtype, Label::workspace);
 }
 
-// kept = decay kept + (1 - decay) (means + least). `means` changes.
-void follow(const View& kept, const View& means, double decay, double least, StreamRef stream) {
-  kernels::unary(
-      {.op = UnaryOp::affine, .x = means, .y = means, .p = 1.0 - decay, .q = (1.0 - decay) * least},
-      stream);
-  kernels::unary({.op = UnaryOp::affine, .x = kept, .y = kept, .p = decay}, stream);
-  kernels::binary({.op = BinaryOp::add, .a = kept, .b = means, .y = kept}, stream);
+// num_update_values() of the rules gradient and running_mean.
+constexpr int64_t kGradientScalars = 2, kMeanScalars = 5;
+
+// kept = decay kept + (1 - decay) (means + least), as `rule` has it.
+void follow(const View& kept, const View& means, kernels::ElementUpdate rule, StreamRef stream) {
+  rule.weights = kept.reshape(Shape{kept.numel()});
+  rule.gradient = means.reshape(Shape{means.numel()});
+  kernels::element_update(rule, stream);
 }
 
 // d = d / sqrt(squares)
@@ -43,7 +44,7 @@ void divide_by_root(const View& d, const View& squares, const View& room, Stream
 
 // One matrix. `squares`: room for it.
 void direct_matrix(const View& d, const View& squares, const View& rows, const View& columns,
-                   double decay, double least, StreamRef stream) {
+                   const kernels::ElementUpdate& mean_rule, StreamRef stream) {
   kernels::unary({.op = UnaryOp::square, .x = d, .y = squares}, stream);
   const Tensor row_room = take_room(rows.shape(), d.dtype());
   const Tensor column_room = take_room(columns.shape(), d.dtype());
@@ -53,8 +54,8 @@ void direct_matrix(const View& d, const View& squares, const View& rows, const V
   };
   reduce(kernels::ReduceOver::last, squares, row_room.view());
   reduce(kernels::ReduceOver::leading, squares, column_room.view());
-  follow(rows, row_room.view(), decay, least, stream);
-  follow(columns, column_room.view(), decay, least, stream);
+  follow(rows, row_room.view(), mean_rule, stream);
+  follow(columns, column_room.view(), mean_rule, stream);
   reduce(kernels::ReduceOver::all, rows, mean.view());
   kernels::binary({.op = BinaryOp::div, .a = rows, .b = mean.view(), .y = row_room.view()}, stream);
   const View by_row = row_room.view().reshape(Shape{rows.numel(), 1});
@@ -99,11 +100,48 @@ std::optional<Shape> Adafactor::vector_shape(const Shape& parameter, int i) cons
   return shape;
 }
 
-void Adafactor::direct(const Update& args, const HyperParameters&, StreamRef stream) const {
+kernels::ElementUpdate Adafactor::direction(const Update& args) const {
   kernels::ElementUpdate update = element_update_of(args, seed_);
   update.rule = kernels::UpdateRule::gradient;
   update.weights = update.model_weights = {};
   update.direction = args.direction;
+  return update;
+}
+
+kernels::ElementUpdate Adafactor::means(int64_t step) const {
+  const double decay = 1.0 - std::pow(static_cast<double>(step), options_.decay_rate);
+  return {.rule = kernels::UpdateRule::running_mean,
+          .constants = {.beta2 = decay, .eps = options_.least_square}};
+}
+
+DecayedStep Adafactor::step_of(const HyperParameters& hyper, int64_t step) const {
+  const auto n = static_cast<double>(step);
+  double lr = hyper.lr;
+  if (options_.relative_step) {
+    lr *= std::min(options_.warmup_init ? 1e-6 * n : 1e-2, 1.0 / std::sqrt(n));
+  }
+  return {.lr = lr, .weight_decay = hyper.weight_decay, .seed = seed_};
+}
+
+int64_t Adafactor::num_scalars() const {
+  return kGradientScalars + kMeanScalars +
+         (options_.scale_parameter ? kernels::kNormRateGiven : kDecayedStepScalars);
+}
+
+void Adafactor::scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const {
+  kernels::update_values(direction({.step = step}), values.first(kGradientScalars));
+  kernels::update_values(means(step), values.subspan(kGradientScalars, kMeanScalars));
+  const std::span<float> of_step = values.subspan(kGradientScalars + kMeanScalars);
+  if (options_.scale_parameter) {
+    kernels::norm_rate_given(decayed_step_rate(step_of(hyper, step), step), of_step);
+  } else {
+    decayed_step_scalars(step_of(hyper, step), step, of_step);
+  }
+}
+
+void Adafactor::direct(const Update& args, const HyperParameters&, StreamRef stream) const {
+  kernels::ElementUpdate update = direction(args);
+  if (update.values) update.values = update.values.narrow(0, 0, kGradientScalars);
   kernels::element_update(update, stream);
 }
 
@@ -111,13 +149,17 @@ void Adafactor::transform(const WholeParameter& parameter, const HyperParameters
                           StreamRef stream) const {
   const View& d = parameter.direction;
   if (d.numel() == 0) return;
-  const double decay = 1.0 - std::pow(static_cast<double>(parameter.step), options_.decay_rate);
+  kernels::ElementUpdate mean_rule = means(parameter.step);
+  mean_rule.skip = parameter.skip;
+  if (parameter.scalars) {
+    mean_rule.values = parameter.scalars.narrow(0, kGradientScalars, kMeanScalars);
+  }
   const Tensor room = take_room(d.shape(), d.dtype());
   const View squares = room.view();
   if (d.rank() < 2) {
     kernels::unary({.op = UnaryOp::square, .x = d, .y = squares}, stream);
     const View& kept = parameter.vectors[kElements];
-    follow(kept, squares, decay, options_.least_square, stream);
+    follow(kept, squares, mean_rule, stream);
     divide_by_root(d, kept, squares, stream);
   } else {
     const int64_t rows = d.dim(d.rank() - 2), columns = d.dim(d.rank() - 1);
@@ -131,28 +173,37 @@ void Adafactor::transform(const WholeParameter& parameter, const HyperParameters
       return all.reshape(Shape{all.numel()}).narrow(0, i * numel, numel);
     };
     for (int64_t i = 0; i < matrices; ++i) {
-      direct_matrix(matrix(d, i), matrix(squares, i), vector(kRows, i), vector(kColumns, i), decay,
-                    options_.least_square, stream);
+      direct_matrix(matrix(d, i), matrix(squares, i), vector(kRows, i), vector(kColumns, i),
+                    mean_rule, stream);
     }
   }
   const double most = options_.clip_threshold * std::sqrt(static_cast<double>(d.numel()));
   scale_by_norm(d, most, most, d, stream);
 }
 
+void Adafactor::rates(const MeasuredParameter& parameter, const HyperParameters& hyper,
+                      StreamRef stream) const {
+  kernels::NormRate rate = decayed_step_rate(step_of(hyper, parameter.step), parameter.step);
+  rate.sums = parameter.sums;
+  rate.numel = parameter.numel;
+  rate.least = options_.least_scale;
+  rate.values = parameter.rates;
+  if (parameter.scalars) {
+    rate.given =
+        parameter.scalars.narrow(0, kGradientScalars + kMeanScalars, kernels::kNormRateGiven);
+  }
+  kernels::norm_rate(rate, stream);
+}
+
 void Adafactor::apply(const Update& args, const HyperParameters& hyper, StreamRef stream) const {
-  const auto step = static_cast<double>(args.step);
-  double lr = hyper.lr;
-  if (options_.relative_step) {
-    lr *= std::min(options_.warmup_init ? 1e-6 * step : 1e-2, 1.0 / std::sqrt(step));
+  DecayedStep step = step_of(hyper, args.step);
+  if (options_.scale_parameter) {
+    require(static_cast<bool>(args.rates), "Adafactor: apply() without the result of rates()");
+    step.values = args.rates;
+  } else if (args.scalars) {
+    step.values = args.scalars.narrow(0, kGradientScalars + kMeanScalars, kDecayedStepScalars);
   }
-  if (options_.scale_parameter && args.sums.numel > 0) {
-    const double mean = args.sums.weights / static_cast<double>(args.sums.numel);
-    lr *= std::max(options_.least_scale, std::sqrt(mean));
-  }
-  kernels::ElementUpdate update = element_update_of(args, seed_);
-  update.rule = kernels::UpdateRule::sgdw;
-  update.constants = {.lr = lr, .weight_decay = hyper.weight_decay};
-  kernels::element_update(update, stream);
+  decayed_step(args, step, stream);
 }
 
 }  // namespace zinc::optim

@@ -21,9 +21,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
+#include "kernels/element_update.h"
 #include "optim/adafactor_options.h"
+#include "optim/element_rule.h"
 #include "optim/optimizer.h"
 
 namespace zinc::optim {
@@ -47,9 +50,20 @@ class Adafactor final : public WholeRule {
   // Workspace: as much as the parameter. Means are f32 (f64) in the order of kernels/reduce.h.
   void transform(const WholeParameter& parameter, const HyperParameters& hyper,
                  StreamRef stream) const override;
+  // Of update.rates, with scale_parameter.
   void apply(const Update& args, const HyperParameters& hyper, StreamRef stream) const override;
+  int64_t num_scalars() const override;
+  void scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const override;
+  int64_t num_rates() const override { return options_.scale_parameter ? kDecayedStepScalars : 0; }
+  void rates(const MeasuredParameter& parameter, const HyperParameters& hyper,
+             StreamRef stream) const override;
 
  private:
+  kernels::ElementUpdate direction(const Update& args) const;
+  // The running means of update number `step`.
+  kernels::ElementUpdate means(int64_t step) const;
+  DecayedStep step_of(const HyperParameters& hyper, int64_t step) const;
+
   const AdafactorOptions options_;
   const uint64_t seed_;
 };

@@ -32,6 +32,32 @@ kernels::ElementUpdate element_update_of(const Update& args, uint64_t seed) {
           .places = args.places};
 }
 
+namespace {
+
+kernels::ElementUpdate decayed_update(const Update& args, const DecayedStep& step) {
+  kernels::ElementUpdate update = element_update_of(args, step.seed);
+  update.rule = UpdateRule::sgdw;
+  update.constants = {.lr = step.lr, .weight_decay = step.weight_decay};
+  update.values = step.values;
+  return update;
+}
+
+}  // namespace
+
+void decayed_step(const Update& args, const DecayedStep& step, StreamRef stream) {
+  kernels::element_update(decayed_update(args, step), stream);
+}
+
+void decayed_step_scalars(const DecayedStep& of, int64_t step, std::span<float> values) {
+  kernels::update_values(decayed_update({.step = step}, of), values);
+}
+
+kernels::NormRate decayed_step_rate(const DecayedStep& of, int64_t step) {
+  return {.lr = of.lr,
+          .weight_decay = of.weight_decay,
+          .counter_high = decayed_update({.step = step}, of).random.counter_high};
+}
+
 ElementRule::ElementRule(const ElementRuleOptions& options) : options_(options) {
   require(name() != "?", "ElementRule: ", name_of(options.rule), " is no optimizer of its own");
   require(!has_blocks() || (options.decoupled && !kernels::state_formats(options.rule).empty()),
@@ -66,6 +92,7 @@ std::string_view ElementRule::name() const {
     case UpdateRule::lamb:
     case UpdateRule::muon:
     case UpdateRule::onebit:
+    case UpdateRule::running_mean:
     case UpdateRule::schedulefree:
     case UpdateRule::schedulefree_average:
     case UpdateRule::sgdw:

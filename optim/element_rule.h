@@ -13,8 +13,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "kernels/element_update.h"
+#include "kernels/norm_rate.h"
 #include "optim/optimizer.h"
 
 namespace zinc::optim {
@@ -42,6 +44,21 @@ struct ElementRuleOptions {
 // An update without rule and constants: the operands and the step of `args`, and the key by which
 // states and weights in bf16 are rounded.
 kernels::ElementUpdate element_update_of(const Update& args, uint64_t seed);
+
+// The last line of a whole rule: w = w - lr weight_decay w - lr s, s in the gradient's place, by
+// the rule sgdw. `values`: ElementUpdate::values, in place of the two numbers and the step; may be
+// absent.
+struct DecayedStep {
+  double lr = 0.0, weight_decay = 0.0;
+  ConstView values{};
+  uint64_t seed = 0;  // for stochastic rounding
+};
+void decayed_step(const Update& args, const DecayedStep& step, StreamRef stream);
+inline constexpr int64_t kDecayedStepScalars = 4;
+// `values` of update number `step`: [kDecayedStepScalars].
+void decayed_step_scalars(const DecayedStep& of, int64_t step, std::span<float> values);
+// The numbers with which norm_rate() makes `values` of a step.
+kernels::NormRate decayed_step_rate(const DecayedStep& of, int64_t step);
 
 class ElementRule final : public Optimizer {
  public:

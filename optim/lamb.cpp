@@ -1,15 +1,20 @@
 #include "optim/lamb.h"
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstddef>
 
 #include "core/error.h"
 #include "kernels/element_update.h"
-#include "optim/element_rule.h"
+#include "kernels/norm_rate.h"
 
 namespace zinc::optim {
+namespace {
+
+// num_update_values() of the rule lamb.
+constexpr int64_t kLambScalars = 8;
+
+}  // namespace
 
 Lamb::Lamb(const LambOptions& options, bool bias_correction, uint64_t seed)
     : options_(options), bias_correction_(bias_correction), seed_(seed) {
@@ -26,8 +31,7 @@ std::string_view Lamb::state_name(int i) const {
   return kMoments[static_cast<size_t>(i)];
 }
 
-void Lamb::direct(const Update& args, const HyperParameters& hyper, StreamRef stream) const {
-  require(hyper.eps > 0.0, "LAMB: eps must be above 0, got ", hyper.eps);
+kernels::ElementUpdate Lamb::direction(const Update& args, const HyperParameters& hyper) const {
   kernels::ElementUpdate update = element_update_of(args, seed_);
   update.rule = kernels::UpdateRule::lamb;
   update.model_weights = {};
@@ -36,23 +40,48 @@ void Lamb::direct(const Update& args, const HyperParameters& hyper, StreamRef st
                       .beta2 = hyper.beta2,
                       .eps = hyper.eps,
                       .weight_decay = hyper.weight_decay};
+  return update;
+}
+
+kernels::NormRate Lamb::rate(const HyperParameters& hyper, int64_t step) const {
+  const auto n = static_cast<double>(step);
+  const double correction = bias_correction_ ? std::sqrt(1.0 - std::pow(hyper.beta2, n)) /
+                                                   (1.0 - std::pow(hyper.beta1, n))
+                                             : 1.0;
+  kernels::NormRate rate = decayed_step_rate({.lr = hyper.lr * correction, .seed = seed_}, step);
+  rate.least = options_.least_ratio;
+  rate.most = options_.most_ratio;
+  return rate;
+}
+
+int64_t Lamb::num_scalars() const { return kLambScalars + kernels::kNormRateGiven; }
+
+void Lamb::scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const {
+  kernels::update_values(direction({.step = step}, hyper), values.first(kLambScalars));
+  kernels::norm_rate_given(rate(hyper, step), values.subspan(kLambScalars));
+}
+
+void Lamb::direct(const Update& args, const HyperParameters& hyper, StreamRef stream) const {
+  require(hyper.eps > 0.0, "LAMB: eps must be above 0, got ", hyper.eps);
+  kernels::ElementUpdate update = direction(args, hyper);
+  if (update.values) update.values = update.values.narrow(0, 0, kLambScalars);
   kernels::element_update(update, stream);
 }
 
-void Lamb::apply(const Update& args, const HyperParameters& hyper, StreamRef stream) const {
-  double ratio = 1.0;
-  if (args.sums.weights > 0.0 && args.sums.directions > 0.0) {
-    ratio = std::clamp(std::sqrt(args.sums.weights / args.sums.directions), options_.least_ratio,
-                       options_.most_ratio);
+void Lamb::rates(const MeasuredParameter& parameter, const HyperParameters& hyper,
+                 StreamRef stream) const {
+  kernels::NormRate args = rate(hyper, parameter.step);
+  args.sums = parameter.sums;
+  args.values = parameter.rates;
+  if (parameter.scalars) {
+    args.given = parameter.scalars.narrow(0, kLambScalars, kernels::kNormRateGiven);
   }
-  const auto step = static_cast<double>(args.step);
-  const double correction = bias_correction_ ? std::sqrt(1.0 - std::pow(hyper.beta2, step)) /
-                                                   (1.0 - std::pow(hyper.beta1, step))
-                                             : 1.0;
-  kernels::ElementUpdate update = element_update_of(args, seed_);
-  update.rule = kernels::UpdateRule::sgdw;
-  update.constants = {.lr = hyper.lr * correction * ratio};
-  kernels::element_update(update, stream);
+  kernels::norm_rate(args, stream);
+}
+
+void Lamb::apply(const Update& args, const HyperParameters&, StreamRef stream) const {
+  require(static_cast<bool>(args.rates), "LAMB: apply() without the result of rates()");
+  decayed_step(args, {.values = args.rates, .seed = seed_}, stream);
 }
 
 }  // namespace zinc::optim

@@ -14,8 +14,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
+#include "kernels/element_update.h"
+#include "optim/element_rule.h"
 #include "optim/lamb_options.h"
 #include "optim/optimizer.h"
 
@@ -34,9 +37,18 @@ class Lamb final : public WholeRule {
   bool transforms() const override { return false; }
   // Throws InvalidArgument for an eps that is not above 0: padding is 0 / eps.
   void direct(const Update& args, const HyperParameters& hyper, StreamRef stream) const override;
+  // Of update.rates.
   void apply(const Update& args, const HyperParameters& hyper, StreamRef stream) const override;
+  int64_t num_scalars() const override;
+  void scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const override;
+  int64_t num_rates() const override { return kDecayedStepScalars; }
+  void rates(const MeasuredParameter& parameter, const HyperParameters& hyper,
+             StreamRef stream) const override;
 
  private:
+  kernels::ElementUpdate direction(const Update& args, const HyperParameters& hyper) const;
+  kernels::NormRate rate(const HyperParameters& hyper, int64_t step) const;
+
   const LambOptions options_;
   const bool bias_correction_;
   const uint64_t seed_;

@@ -15,6 +15,9 @@
 namespace zinc::optim {
 namespace {
 
+// num_update_values() of the rule muon.
+constexpr int64_t kMuonScalars = 5;
+
 Tensor workspace(const Shape& shape, DType dtype) {
   return Tensor::empty(shape, dtype, Label::workspace);
 }
@@ -48,9 +51,7 @@ std::string_view Muon::state_name(int i) const {
   return "momentum_buffer";
 }
 
-void Muon::direct(const Update& args, const HyperParameters& hyper, StreamRef stream) const {
-  require(hyper.momentum >= 0.0 && hyper.momentum < 1.0, "Muon: momentum must lie in [0, 1), got ",
-          hyper.momentum);
+kernels::ElementUpdate Muon::direction(const Update& args, const HyperParameters& hyper) const {
   kernels::ElementUpdate update = element_update_of(args, seed_);
   update.rule = kernels::UpdateRule::muon;
   update.weights = update.model_weights = {};
@@ -58,6 +59,28 @@ void Muon::direct(const Update& args, const HyperParameters& hyper, StreamRef st
   // Without a momentum both forms are the gradient.
   update.constants = {.momentum = hyper.momentum,
                       .nesterov = options_.nesterov && hyper.momentum > 0.0};
+  return update;
+}
+
+DecayedStep Muon::step_of(const HyperParameters& hyper, const ConstView& scalars) const {
+  return {.lr = hyper.lr,
+          .weight_decay = hyper.weight_decay,
+          .values = scalars ? scalars.narrow(0, kMuonScalars, kDecayedStepScalars) : scalars,
+          .seed = seed_};
+}
+
+int64_t Muon::num_scalars() const { return kMuonScalars + kDecayedStepScalars; }
+
+void Muon::scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const {
+  kernels::update_values(direction({.step = step}, hyper), values.first(kMuonScalars));
+  decayed_step_scalars(step_of(hyper, {}), step, values.subspan(kMuonScalars));
+}
+
+void Muon::direct(const Update& args, const HyperParameters& hyper, StreamRef stream) const {
+  require(hyper.momentum >= 0.0 && hyper.momentum < 1.0, "Muon: momentum must lie in [0, 1), got ",
+          hyper.momentum);
+  kernels::ElementUpdate update = direction(args, hyper);
+  if (update.values) update.values = update.values.narrow(0, 0, kMuonScalars);
   kernels::element_update(update, stream);
 }
 
@@ -99,10 +122,7 @@ void Muon::transform(const WholeParameter& parameter, const HyperParameters&,
 }
 
 void Muon::apply(const Update& args, const HyperParameters& hyper, StreamRef stream) const {
-  kernels::ElementUpdate update = element_update_of(args, seed_);
-  update.rule = kernels::UpdateRule::sgdw;
-  update.constants = {.lr = hyper.lr, .weight_decay = hyper.weight_decay};
-  kernels::element_update(update, stream);
+  decayed_step(args, step_of(hyper, args.scalars), stream);
 }
 
 int64_t Muon::flops(int64_t rows, int64_t columns) const {

@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "optim/element_rule.h"
 #include "optim/muon_options.h"
@@ -45,14 +46,20 @@ class Muon final : public WholeRule {
                  StreamRef stream) const override;
   void apply(const Update& args, const HyperParameters& hyper, StreamRef stream) const override;
   int64_t flops(int64_t rows, int64_t columns) const override;
+  int64_t num_scalars() const override;
+  void scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const override;
 
  private:
+  // Without operands.
+  kernels::ElementUpdate direction(const Update& args, const HyperParameters& hyper) const;
+  DecayedStep step_of(const HyperParameters& hyper, const ConstView& scalars) const;
+
   const MuonOptions options_;
   const uint64_t seed_;
 };
 
 // Muon for matrices, AdamW for all else. Beside f32 weights the states of both are `elements.
-// states`. A step has other kernels than the step before: num_scalars() is 0.
+// states`.
 class MuonWithAdamW final : public Optimizer {
  public:
   // Throws InvalidArgument.
@@ -64,6 +71,10 @@ class MuonWithAdamW final : public Optimizer {
   DType state_dtype() const override { return elements_.state_dtype(); }
   DType weights_dtype() const override { return elements_.weights_dtype(); }
   const WholeRule* whole_rule() const override { return &matrices_; }
+  int64_t num_scalars() const override { return elements_.num_scalars(); }
+  void scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const override {
+    elements_.scalars(hyper, step, values);
+  }
   void update(const Update& args, const HyperParameters& hyper, StreamRef stream) const override {
     elements_.update(args, hyper, stream);
   }

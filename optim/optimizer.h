@@ -53,11 +53,12 @@ struct Update {
   std::array<View, kMaxOptimizerStates> states;
   View direction{};      // [n] for WholeRule::direct() alone
   ParameterSums sums{};  // for WholeRule::apply() alone
+  ConstView rates{};     // the same: [num_rates()], what WholeRule::rates() made
   View model_weights;    // [n] any float dtype: a copy of the result; may be absent
   ConstView factor;  // [1] f32 on the device: multiplies the gradient (1 / loss scale, count, clip)
   ConstView skip;    // [1] i32 on the device, may be absent: non-zero leaves every bit as it is
-  // [num_scalars()] f32 on the device, may be absent: the result of scalars(). Hyper-parameters and
-  // step are not read then.
+  // [num_scalars()] f32 on the device, may be absent: the result of scalars(), of the optimizer or
+  // of its whole rule. Hyper-parameters and step are not read then.
   ConstView scalars;
   int64_t step = 1;  // number of this update, from 1: for bias corrections (computed in f64)
   // For rules with stochastic rounding. Element i of the range is element first_element + i of this
@@ -114,6 +115,13 @@ class Optimizer {
     static_cast<void>(hyper);
     static_cast<void>(step);
     static_cast<void>(values);
+  }
+  // Whether all of an update has such a form.
+  bool has_scalars() const {
+    const WholeRule* const whole = whole_rule();
+    if (whole == nullptr) return num_scalars() > 0;
+    const bool takes_all = whole->asked() == WholeRule::Asked::all;
+    return whole->num_scalars() > 0 && (takes_all || num_scalars() > 0);
   }
   // How many numbers the rule carries for a parameter group from one update to the next, beside the
   // states of elements: at most kMaxCarried. They are 0 before update 1, and in checkpoints.

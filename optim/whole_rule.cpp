@@ -15,6 +15,11 @@ void WholeRule::transform(const WholeParameter&, const HyperParameters&, StreamR
       "an update rule with transforms() has no transform(); add it, or return false there");
 }
 
+void WholeRule::rates(const MeasuredParameter&, const HyperParameters&, StreamRef) const {
+  throw InvalidArgument(
+      "an update rule with num_rates() has no rates(); add it, or return 0 there");
+}
+
 int64_t WholeRule::flops(int64_t rows, int64_t columns) const { return rows * columns; }
 
 }  // namespace zinc::optim

@@ -14,11 +14,19 @@
 // What else a rule may know of a whole parameter: sums of squares, which the engine adds in f64
 // over the fixed tree of the gradient norm, and vectors, states that an owner keeps from step to
 // step.
+//
+// Note [Steps that are queued once]
+// A step may be queued once and run many times (a CUDA graph), and queued before it is known
+// whether it changes anything. A rule with num_scalars() goes along: what changes from step to step
+// comes from the device, in `scalars`, and with a `skip` that is not 0 no weight, state or vector
+// changes. A rule with num_rates() makes its own numbers of the sums, on the device. A rule without
+// gets the sums from the host, which waits for them.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "core/dtype.h"
@@ -37,7 +45,8 @@ struct Update;
 
 inline constexpr int kMaxVectors = 4;
 
-// The figures of a whole parameter in one update. Sums of squares: WholeRule::measures().
+// The figures of a whole parameter in one update. Sums of squares: WholeRule::measures(), of a rule
+// without num_rates().
 struct ParameterSums {
   double weights = 0.0;     // before the update
   double directions = 0.0;  // as direct() left them
@@ -51,7 +60,18 @@ struct WholeParameter {
   View direction;
   std::array<View, kMaxVectors> vectors{};  // WholeRule::vector_shape(), to be changed
   ParameterSums sums{};
-  int64_t step = 1;  // Update::step
+  int64_t step = 1;     // Update::step
+  ConstView skip;       // Update::skip
+  ConstView scalars{};  // Update::scalars
+};
+
+// The sums of a whole parameter, on the device.
+struct MeasuredParameter {
+  ConstView sums;       // [kinds] f64: of the weights, of the directions, those that are measured
+  int64_t numel = 0;    // elements of the parameter
+  int64_t step = 1;     // Update::step
+  ConstView scalars{};  // Update::scalars
+  View rates;           // [num_rates()] f32 (f64 beside weights of f64), overwrites
 };
 
 class WholeRule {
@@ -88,6 +108,22 @@ class WholeRule {
     bool any() const { return weights || directions; }
   };
   virtual Measures measures() const { return {}; }
+
+  // Note [Steps that are queued once]. 0: the rule has no such form, and `scalars` and `skip` are
+  // absent. Not for f64 weights.
+  virtual int64_t num_scalars() const { return 0; }
+  // Those of update `step`, as Optimizer::scalars().
+  virtual void scalars(const HyperParameters& hyper, int64_t step, std::span<float> values) const {
+    static_cast<void>(hyper);
+    static_cast<void>(step);
+    static_cast<void>(values);
+  }
+  // The number of values that rates() makes of the sums, for apply() to read in Update::rates. 0:
+  // the host gets the sums, in Update::sums and WholeParameter::sums.
+  virtual int64_t num_rates() const { return 0; }
+  // Asynchronous on `stream`, the compute stream.
+  virtual void rates(const MeasuredParameter& parameter, const HyperParameters& hyper,
+                     StreamRef stream) const;
 
   // `args.direction` is written, states change in place; weights are there to be read, where they
   // are measured. As Optimizer::update(): asynchronous on `stream`, deterministic, element i

@@ -14,9 +14,9 @@
 #include "hub/model.h"
 #include "hub/name_map.h"
 #include "train/checkpoint/checkpoint_folder.h"
-#include "train/checkpoint/export.h"
 #include "train/checkpoint/state_file.h"
 #include "train/run_position.h"
+#include "train/weights_for_use.h"
 
 namespace zinc::train {
 namespace {
@@ -142,7 +142,7 @@ std::string convert_deepspeed(const files::DeepSpeedCheckpoint& from, const std:
 }
 
 void export_llmc(const Checkpoint& checkpoint, const std::string& path, DType dtype) {
-  require_weights_for_use(checkpoint);
+  const WeightsForUse weights(checkpoint);
   const std::optional<std::string> text = checkpoint.text_of("config.json");
   if (!text) {
     throw DataError(str(checkpoint.path(),
@@ -158,9 +158,8 @@ void export_llmc(const Checkpoint& checkpoint, const std::string& path, DType dt
                           ": llm.c's files have no place for adapters; export with --merge-lora, "
                           "and begin a run from that folder (--init)"));
   }
-  const std::string kind(zero::kWeightsKind);
   hub::write_llmc_file(path, *gpt2, dtype, [&](std::string_view name, int64_t begin, View out) {
-    checkpoint.read(name, kind, begin, out);
+    weights.read(name, begin, out);
   });
 }
 

@@ -590,20 +590,19 @@ class Engine::Impl {
   }
 
   WholeStep::Parts step_parts(RecordedPasses* recorded) {
-    return {.config = config_,
-            .world = world_,
-            .sequence = whole_.mesh().sequence,
-            .peers = norm_peers(),
-            .cut = cut_.get(),
-            .groups = groups_,
-            .during_backward = program_.policy.update == UpdateTime::during_backward,
-            .stores = stores_,
-            .rules = rules_,
-            .optimizer = *optimizer_,
-            .host_decides = is_clients_ || optimizer_->whole_rule() != nullptr ||
-                            optimizer_->sign_reduction() != nullptr,
-            .recorded =
-                recorded != nullptr && optimizer_->num_scalars() > 0 ? &recorded->step() : nullptr};
+    return {
+        .config = config_,
+        .world = world_,
+        .sequence = whole_.mesh().sequence,
+        .peers = norm_peers(),
+        .cut = cut_.get(),
+        .groups = groups_,
+        .during_backward = program_.policy.update == UpdateTime::during_backward,
+        .stores = stores_,
+        .rules = rules_,
+        .optimizer = *optimizer_,
+        .host_decides = is_clients_ || optimizer_->sign_reduction() != nullptr,
+        .recorded = recorded != nullptr && optimizer_->has_scalars() ? &recorded->step() : nullptr};
   }
 
   Runner::Parts runner_parts(EngineOptions& options) {

@@ -15,8 +15,8 @@
 #include "train/checkpoint/checkpoint.h"
 #include "train/checkpoint/checkpoint_folder.h"
 #include "train/checkpoint/compare.h"
-#include "train/checkpoint/export.h"
 #include "train/convert_checkpoint.h"
+#include "train/export_checkpoint.h"
 #include "train/metrics/progress.h"
 
 namespace zinc::apps {

@@ -29,6 +29,7 @@ void add_gemm_benches(Registry& registry);
 void add_layernorm_benches(Registry& registry);
 void add_linear_cross_entropy_benches(Registry& registry);
 void add_muon_transform_benches(Registry& registry);
+void add_norm_rate_benches(Registry& registry);
 void add_permute_benches(Registry& registry);
 void add_reduce_benches(Registry& registry);
 void add_residual_norm_benches(Registry& registry);
@@ -72,6 +73,7 @@ Registry kernel_benches(Extent extent, const ModelShape& model, const FreeShape&
   add_layernorm_benches(registry);
   add_linear_cross_entropy_benches(registry);
   add_muon_transform_benches(registry);
+  add_norm_rate_benches(registry);
   add_permute_benches(registry);
   add_reduce_benches(registry);
   add_residual_norm_benches(registry);

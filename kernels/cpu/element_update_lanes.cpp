@@ -1,7 +1,7 @@
-// The f32 path of element_update: weights and states in f32 or bf16, gradients and model weights in
-// any short dtype. A rule works on blocks that fit the first-level cache; gradients are
-// widened before it, and model weights rounded behind it, so that a rule is compiled once for each
-// dtype of states.
+// The f32 path of element_update: weights and states in f32 or bf16, gradients, directions and
+// model weights in any short dtype. One pass reads a gradient in f32 or bf16 and writes weights in
+// f32, or a direction in f32 or bf16. All else is converted ahead of the pass or behind it, in
+// blocks that fit the first-level cache, so that a rule is compiled for few dtypes.
 #include "kernels/element_update.h"
 
 #include "kernels/cpu/highway_targets.h"
@@ -38,12 +38,19 @@ struct LaneScalars {
   HWY_INLINE bool has(int i) const { return values[static_cast<size_t>(i)] != 0.0f; }
 };
 
-// `gradient`, `weights`, `result` (weights, or directions): of the block. words: of its elements,
-// for states in bf16.
-template <UpdateRule kRule, class State>
+// A block of elements.
+struct BlockOperands {
+  const void* gradient = nullptr;   // of the pass's G
+  const float* weights = nullptr;   // null: the rule reads none
+  const uint32_t* words = nullptr;  // random words, for states in bf16
+  void* result = nullptr;           // weights, or directions: of the pass's R
+  bool past = false;                // the result is stored past the caches
+};
+
+// G, R: f32 or bf16.
+template <UpdateRule kRule, class State, class G, class R>
 void update_block(const ElementUpdate& args, const StepScalars<float>& scalars, int64_t begin,
-                  int64_t n, const float* gradient, const uint32_t* words, const float* weights,
-                  float* result) {
+                  int64_t n, const BlockOperands& block) {
   constexpr int kStates[] = {
 #define ZINC_ROW(name, states, ...) states,
       ZINC_UPDATE_RULES(ZINC_ROW)
@@ -54,11 +61,16 @@ void update_block(const ElementUpdate& args, const StepScalars<float>& scalars, 
   const std::array<float, kMaxUpdateScalars> values = scalars.values;  // no store changes them
   const LaneScalars k{values};
   const LaneVec factor = constant(scalars.factor);
+  const auto* const gradient = static_cast<const G*>(block.gradient);
+  const float* const weights = block.weights;
+  const uint32_t* const words = block.words;
+  auto* const result = static_cast<R*>(block.result);
   State* states[kNum + 1];
   for (int j = 0; j < kNum; ++j) {
     states[j] = args.states[static_cast<size_t>(j)].template data_as<State>() + begin;
   }
-  for_each_vector(n, [&](int64_t i, auto load, auto store) HWY_ATTR {
+  // The result of a vector, whose states change.
+  const auto step = [&](int64_t i, auto load, auto store) HWY_ATTR {
     const LaneNumber zero(0.0);
     LaneNumber w = zero;
     if constexpr (reads_weights(kRule)) w.lanes = load(weights + i);
@@ -73,23 +85,52 @@ void update_block(const ElementUpdate& args, const StepScalars<float>& scalars, 
       }
       store(s[j].lanes, states[j] + i);
     }
-    store(w.lanes, result + i);
-  });
+    return w.lanes;
+  };
+  const auto step_by_vector = [&](int64_t from, int64_t to) HWY_ATTR {
+    for_each_vector(to - from, [&](int64_t i, auto load, auto store) HWY_ATTR {
+      store(step(from + i, load, store), result + from + i);
+    });
+  };
+  const int64_t lanes = lane_count();
+  int64_t i = block.past ? std::min(head_of(result), n) : 0;
+  step_by_vector(0, i);
+  const auto load = [](const auto* from) HWY_ATTR { return load_lanes(from); };
+  const auto store = [](LaneVec value, auto* to) HWY_ATTR { store_lanes(value, to); };
+  for (; i + 2 * lanes <= n; i += 2 * lanes) {
+    const LaneVec first = step(i, load, store);
+    store_lane_pair(first, step(i + lanes, load, store), result + i, block.past);
+  }
+  step_by_vector(i, n);
 }
 
 using UpdateBlock = void (*)(const ElementUpdate&, const StepScalars<float>&, int64_t, int64_t,
-                             const float*, const uint32_t*, const float*, float*);
+                             const BlockOperands&);
 
-template <UpdateRule kRule>
-UpdateBlock block_of_rule(bool narrow) {
-  return narrow ? &update_block<kRule, bf16> : &update_block<kRule, float>;
+struct BlockTypes {
+  bool narrow_states, narrow_gradient, narrow_direction;
+};
+
+template <UpdateRule kRule, class State, class G>
+UpdateBlock block_by_result(const BlockTypes& types) {
+  if constexpr (makes_direction(kRule)) {
+    if (types.narrow_direction) return &update_block<kRule, State, G, bf16>;
+  }
+  return &update_block<kRule, State, G, float>;
 }
 
-UpdateBlock block_of(UpdateRule rule, bool narrow) {
+template <UpdateRule kRule, class State>
+UpdateBlock block_by_gradient(const BlockTypes& types) {
+  return types.narrow_gradient ? block_by_result<kRule, State, bf16>(types)
+                               : block_by_result<kRule, State, float>(types);
+}
+
+UpdateBlock block_of(UpdateRule rule, const BlockTypes& types) {
   switch (rule) {
-#define ZINC_ROW(name, ...) \
-  case UpdateRule::name:    \
-    return block_of_rule<UpdateRule::name>(narrow);
+#define ZINC_ROW(name, ...)                                                       \
+  case UpdateRule::name:                                                          \
+    return types.narrow_states ? block_by_gradient<UpdateRule::name, bf16>(types) \
+                               : block_by_gradient<UpdateRule::name, float>(types);
     ZINC_UPDATE_RULES(ZINC_ROW)
 #undef ZINC_ROW
   }
@@ -99,9 +140,13 @@ UpdateBlock block_of(UpdateRule rule, bool narrow) {
 void element_update_vectors(const ElementUpdate& args) {
   const StepScalars<float> scalars = step_scalars<float>(args);
   const RandomKey random = step_random(args);
-  const bool is_narrow = args.states[0] && args.states[0].dtype() == DType::bf16;
-  const UpdateBlock update = block_of(args.rule, is_narrow);
-  const bool has_narrow_weights = args.weights && args.weights.dtype() == DType::bf16;
+  const auto is_bf16 = [](const auto& view) { return view && view.dtype() == DType::bf16; };
+  const bool is_narrow = is_bf16(args.states[0]);
+  const bool is_direction = makes_direction(args.rule);
+  const bool has_narrow_weights = is_bf16(args.weights);
+  const UpdateBlock update = block_of(args.rule, {.narrow_states = is_narrow,
+                                                  .narrow_gradient = is_bf16(args.gradient),
+                                                  .narrow_direction = is_bf16(args.direction)});
   const auto widened = [&](const ConstView& values, int64_t begin, int64_t n,
                            float* room) HWY_ATTR {
     if (!values) return static_cast<const float*>(nullptr);
@@ -113,12 +158,19 @@ void element_update_vectors(const ElementUpdate& args) {
     });
     return static_cast<const float*>(room);
   };
-  // The result in f32, where it has memory of its own, and that to which it is rounded.
-  const bool is_direction = makes_direction(args.rule);
+  const auto gradient_of = [&](int64_t begin, int64_t n, float* room) HWY_ATTR -> const void* {
+    if (is_bf16(args.gradient)) return args.gradient.data_as<bf16>() + begin;
+    return widened(args.gradient, begin, n, room);
+  };
+  // Where the pass writes. Null: to f32 in the cache, which is rounded to `rounded`.
   const View& whole = is_direction ? args.direction : args.weights;
   const bool past = is_direction && past_caches(whole.bytes());
-  float* wide = whole.dtype() == DType::f32 && !past ? whole.data_as<float>() : nullptr;
-  const View rounded = !is_direction ? args.model_weights : wide == nullptr ? whole : View();
+  const bool is_written = whole.dtype() == DType::f32 || (is_direction && is_bf16(whole));
+  const auto result_of = [&](int64_t begin, float* room) -> void* {
+    if (!is_written) return room;
+    return static_cast<std::byte*>(whole.data()) + begin * size_of(whole.dtype());
+  };
+  const View rounded = !is_direction ? args.model_weights : is_written ? View() : whole;
   const auto round = [&](int64_t begin, int64_t n, const float* from) HWY_ATTR {
     dispatch_short_float(rounded.dtype(), [&]<class Rounded>() HWY_ATTR {
       Rounded* to = rounded.data_as<Rounded>() + begin;
@@ -141,27 +193,27 @@ void element_update_vectors(const ElementUpdate& args) {
       if (copy != nullptr) store(rounded_lanes, copy + i);
     });
   };
-  const bool passes_once =
-      !is_narrow && !has_narrow_weights && args.gradient.dtype() == DType::f32 && !rounded;
+  const bool passes_once = !is_narrow && !has_narrow_weights && !rounded && is_written &&
+                           args.gradient.dtype() != DType::f16;
   const int64_t grain = past_caches_grain(kElementGrain, past);
   parallel_for(args.gradient.numel(), grain, [&](int64_t begin, int64_t end) HWY_ATTR {
-    if (passes_once) {
-      return update(args, scalars, begin, end - begin, args.gradient.data_as<float>() + begin,
-                    nullptr, widened(args.weights, begin, end - begin, nullptr), wide + begin);
-    }
     HWY_ALIGN float gradients[kRandomRun];
     HWY_ALIGN float weights[kRandomRun];
     HWY_ALIGN float results[kRandomRun];
     HWY_ALIGN uint32_t room[kRandomRoom];
+    const int64_t most = passes_once ? end - begin : kRandomRun;
     for (int64_t i = begin, n = 0; i < end; i += n) {
-      n = std::min(kRandomRun, end - i);
-      const uint32_t* words = nullptr;
+      n = std::min(most, end - i);
       const int64_t element = args.first_element + i;
       if (is_narrow || has_narrow_weights) n = args.places.run(element, n);
-      if (is_narrow) words = random_words(random, args.places.place(element), n, room);
-      float* result = wide != nullptr ? wide + i : results;
-      update(args, scalars, i, n, widened(args.gradient, i, n, gradients), words,
-             widened(args.weights, i, n, weights), result);
+      const BlockOperands block{
+          .gradient = gradient_of(i, n, gradients),
+          .weights = widened(args.weights, i, n, weights),
+          .words = is_narrow ? random_words(random, args.places.place(element), n, room) : nullptr,
+          .result = result_of(i, results),
+          .past = past && is_written};
+      update(args, scalars, i, n, block);
+      const auto* const result = static_cast<const float*>(block.result);
       if (has_narrow_weights && !is_direction) {
         round_weights(i, n, result, room);
       } else if (rounded) {

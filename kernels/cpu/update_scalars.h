@@ -24,8 +24,7 @@ StepScalars<A> step_scalars(const ElementUpdate& args) {
   if (args.factor) scalars.factor = A(*args.factor.data_as<float>());
   const UpdateScalars in_f64 = update_scalars(args.rule, args.constants, args.step);
   for (size_t i = 0; i < static_cast<size_t>(num_scalars(args.rule)); ++i) {
-    scalars.values[i] =
-        args.values ? A(args.values.data_as<float>()[i]) : static_cast<A>(in_f64[i]);
+    scalars.values[i] = args.values ? args.values.data_as<A>()[i] : static_cast<A>(in_f64[i]);
   }
   return scalars;
 }

@@ -277,21 +277,36 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     int64_t graph_of = 0;  // micro-batches, each as a CUDA graph
     double ratio = 1.0;
     bool quantized = false;  // under adapters
+    optim::OptimizerKind rule = optim::OptimizerKind::adamw;
   };
   constexpr auto kHost = zero::OffloadDevice::cpu;
   constexpr auto kNvme = zero::OffloadDevice::nvme;
   const offload::SwapFolder folder;
-  for (const auto& [stage, world, nccl, optimizer, parameters, graph_of, ratio, quantized] :
-       {Run{0, 1}, Run{3, 2}, Run{3, 2, true}, Run{1, 2, false, kHost},
-        Run{3, 2, true, kHost, kNvme}, Run{3, 1, false, kNvme, kHost},
-        Run{.stage = 0, .world = 1, .graph_of = 1}, Run{.stage = 1, .world = 2, .graph_of = 4},
+  for (const auto& [stage, world, nccl, optimizer, parameters, graph_of, ratio, quantized, rule] :
+       {Run{0, 1},
+        Run{3, 2},
+        Run{3, 2, true},
+        Run{1, 2, false, kHost},
+        Run{3, 2, true, kHost, kNvme},
+        Run{3, 1, false, kNvme, kHost},
+        Run{.stage = 0, .world = 1, .graph_of = 1},
+        Run{.stage = 1, .world = 2, .graph_of = 4},
         Run{.stage = 2, .world = 2, .nccl = true, .graph_of = 2},
         Run{.stage = 3, .world = 1, .graph_of = 1},
         Run{.stage = 3, .world = 2, .nccl = true, .graph_of = 2},
         Run{.stage = 2, .world = 1, .optimizer = kHost, .ratio = 0.4},
         Run{.stage = 1, .world = 2, .quantized = true},
         Run{.stage = 3, .world = 1, .graph_of = 1, .quantized = true},
-        Run{.stage = 3, .world = 2, .parameters = kNvme, .quantized = true}}) {
+        Run{.stage = 3, .world = 2, .parameters = kNvme, .quantized = true},
+        Run{.stage = 2,
+        .world = 2,
+        .nccl = true,
+        .graph_of = 2,
+        .rule = optim::OptimizerKind::muon},
+        Run{.stage = 3, .world = 1, .graph_of = 1, .rule = optim::OptimizerKind::lamb},
+        Run{.stage = 1, .world = 2, .rule = optim::OptimizerKind::lamb},
+        Run{.stage = 0, .world = 2, .nccl = true, .rule = optim::OptimizerKind::adafactor},
+        Run{.stage = 1, .world = 1, .graph_of = 1, .rule = optim::OptimizerKind::adafactor}}) {
 #if defined(ZINC_CUDA_EMULATED)
     if (nccl) emulator::set_num_devices(world);
 #endif
@@ -307,6 +322,7 @@ TEST(Gpu, PlanIsThePeakOfTheRunToTheByte) {
     config.seed = 5;
     config.engine.batch = {.micro_batch = 2, .accumulation = std::max<int64_t>(graph_of, 1)};
     config.engine.cuda_graph = graph_of > 0;
+    config.engine.optimizer.kind = rule;
     config.engine.precision.dtype = DType::bf16;
     config.engine.precision.check_overflow = true;
     config.engine.zero.stage = stage;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "core/error.h"
 #include "core/trace.h"
 #include "tests/equivalence/gpu_schedules.h"
+#include "tests/zero/states_of.h"
 #include "tests/zero/tiny_model.h"
 #include "zero/engine.h"
 
@@ -40,8 +42,7 @@ struct Case {
   double dropout = 0.0;
   bool every_schedule = false;  // all schedules of streams; else the one that mixes the others
   bool nccl = false;            // a GPU for every rank; else all share the first one
-  bool sgd = false;
-  bool averages = false;   // evaluated with other weights than those of training
+  optim::OptimizerKind rule = optim::OptimizerKind::adamw;
   bool selective = false;  // recomputation
   bool means = false;      // means over each micro-batch's own targets, which differ in number
   optim::Moments moments = optim::Moments::f32;
@@ -66,11 +67,8 @@ zero::EngineConfig config_of(const Case& c, bool graph) {
   config.optimizer.moments = c.moments;
   config.fp8 = c.fp8;
   config.wgmma = c.wgmma;
-  if (c.sgd) {
-    config.optimizer.kind = optim::OptimizerKind::sgd;
-    config.optimizer.hyper.momentum = 0.9;
-  }
-  if (c.averages) config.optimizer.kind = optim::OptimizerKind::schedule_free;
+  config.optimizer.kind = c.rule;
+  if (c.rule == optim::OptimizerKind::sgd) config.optimizer.hyper.momentum = 0.9;
   config.schedule.kind = optim::ScheduleKind::linear;  // another learning rate in every step
   config.schedule.total_steps = 8;
   config.zero.stage = c.stage;
@@ -88,7 +86,7 @@ struct Outcome {
   std::vector<double> scales;
   std::vector<double> norms;
   std::vector<double> evaluations;
-  std::vector<float> weights;  // and first moments
+  std::vector<float> weights;  // and states
   zero::GraphUse use;
   bool operator==(const Outcome& other) const {
     return losses == other.losses && scales == other.scales && norms == other.norms &&
@@ -120,8 +118,9 @@ void train(const Case& c, bool graph, int steps, comm::World& world, Outcome& ou
     outcome.evaluations.push_back(engine.evaluate(make_batch(c.family, 1000 + step)).loss_sum);
   }
   for (const auto& [name, parameter] : model->named_parameters()) {
-    const char* state = c.sgd ? "momentum_buffer" : c.averages ? "z" : "exp_avg";
-    for (const Tensor& tensor : {engine.parameter(name), engine.optimizer_state(name, state)}) {
+    auto tensors = zero::test::states_of(engine, name);
+    tensors.emplace("", engine.parameter(name));
+    for (const auto& [kind, tensor] : tensors) {
       const auto values = tensor.to_vector<float>();
       outcome.weights.insert(outcome.weights.end(), values.begin(), values.end());
     }
@@ -166,6 +165,12 @@ TEST_P(GpuGraphs, GiveTheBitsOfPassesThatRun) {
   }
   const Outcome reference = run(c, false, kSteps);
   EXPECT_EQ(reference.use.recorded, 0);
+  if (c.nccl) {
+    // Collectives through the host: the host decides over steps, and waits for sums.
+    Case staged = c;
+    staged.nccl = false;
+    EXPECT_EQ(run(staged, false, kSteps), reference);
+  }
   for (const Schedule& schedule : kSchedules) {
     if (!c.every_schedule && &schedule != std::end(kSchedules) - 1) continue;
     choose(schedule);
@@ -212,13 +217,54 @@ INSTANTIATE_TEST_SUITE_P(
              .recompute_every = 1,
              .dropout = 0.2},
         Case{.name = "Encoder", .stage = 2, .family = Family::roberta, .dropout = 0.2},
-        Case{.name = "Sgd", .sgd = true}, Case{.name = "Averages", .averages = true},
+        Case{.name = "Sgd", .rule = optim::OptimizerKind::sgd},
+        Case{.name = "Averages", .rule = optim::OptimizerKind::schedule_free},
+        Case{.name = "Muon", .dtype = DType::bf16, .rule = optim::OptimizerKind::muon},
+        Case{.name = "MuonSkipped",
+             .stage = 2,
+             .dtype = DType::f16,
+             .scale_power = 14,
+             .rule = optim::OptimizerKind::muon},
+        Case{.name = "MuonNccl",
+             .stage = 2,
+             .world = 2,
+             .dtype = DType::bf16,
+             .nccl = true,
+             .rule = optim::OptimizerKind::muon,
+             .moments = optim::Moments::bf16},
+        Case{.name = "Lamb", .every_schedule = true, .rule = optim::OptimizerKind::lamb},
+        Case{.name = "LambSkipped",
+             .dtype = DType::f16,
+             .scale_power = 14,
+             .rule = optim::OptimizerKind::lamb},
+        Case{.name = "LambNccl",
+             .stage = 3,
+             .world = 2,
+             .nccl = true,
+             .rule = optim::OptimizerKind::lamb},
+        Case{.name = "Adafactor", .rule = optim::OptimizerKind::adafactor},
+        Case{.name = "AdafactorSkipped",
+             .stage = 1,
+             .dtype = DType::f16,
+             .scale_power = 14,
+             .rule = optim::OptimizerKind::adafactor},
+        Case{.name = "AdafactorNccl",
+             .world = 2,
+             .dtype = DType::bf16,
+             .nccl = true,
+             .rule = optim::OptimizerKind::adafactor},
+        Case{.name = "AdafactorSharedNccl",
+             .stage = 2,
+             .world = 2,
+             .every_schedule = true,
+             .nccl = true,
+             .rule = optim::OptimizerKind::adafactor},
         Case{.name = "AveragesSkipped",
              .stage = 1,
              .world = 2,
              .dtype = DType::f16,
              .scale_power = 14,
-             .averages = true},
+             .rule = optim::OptimizerKind::schedule_free},
         Case{.name = "NarrowMoments", .dtype = DType::bf16, .moments = optim::Moments::bf16},
         Case{.name = "EightBits", .dtype = DType::bf16, .accumulation = 2, .fp8 = true},
         Case{.name = "Wgmma", .dtype = DType::bf16, .wgmma = kernels::WgmmaUse::always},
@@ -240,6 +286,36 @@ INSTANTIATE_TEST_SUITE_P(
              .every_schedule = true,
              .nccl = true}),
     [](const auto& info) { return std::string(info.param.name); });
+
+// The work of the update runs in a skipped step too.
+TEST(GpuGraphs, ASkippedStep_ChangesNoStateOfAWholeParameter) {
+  for (const auto rule :
+       {optim::OptimizerKind::muon, optim::OptimizerKind::lamb, optim::OptimizerKind::adafactor}) {
+    const Case c{.stage = 1, .dtype = DType::f16, .scale_power = 20, .rule = rule};
+    comm::run_local_ranks(
+        1, {.device = kGpu, .seed = 5, .num_threads = 1}, [&](comm::World& world) {
+          const auto model = zero::test::make_tiny_model(c.family, c.dropout);
+          zero::Engine engine(*model, config_of(c, true), world);
+          const auto has_states = [&] {
+            double sum = 0.0;
+            for (const auto& [name, parameter] : model->named_parameters()) {
+              for (const auto& [kind, state] : zero::test::states_of(engine, name)) {
+                for (const double value : state.to_vector<double>()) sum += std::fabs(value);
+              }
+            }
+            return sum > 0.0;
+          };
+          for (zero::StepOutcome outcome{}; outcome != zero::StepOutcome::applied;) {
+            const nn::Batch batch = make_batch(c.family, engine.state().steps);
+            engine.run_passes({&batch, 1});
+            outcome = engine.step().outcome;
+            ASSERT_EQ(has_states(), outcome == zero::StepOutcome::applied) << name_of(rule);
+          }
+          EXPECT_GT(engine.state().skipped(), 2);
+          EXPECT_GT(engine.usage().graphs.step_parts, 0);
+        });
+  }
+}
 
 // Memory that the step's graphs read has moved in that step, and moves back in the next one.
 TEST(GpuGraphs, AStepWithMoreMicroBatches_IsRecordedAnew) {

@@ -76,6 +76,7 @@ Element<A> step(Element<A> e, A gradient, A factor, const ElementUpdate& args) {
   const bool is_l2 = is_adam ? !c.decoupled
                              : args.rule != UpdateRule::lamb && args.rule != UpdateRule::lion &&
                                    args.rule != UpdateRule::onebit &&
+                                   args.rule != UpdateRule::running_mean &&
                                    args.rule != UpdateRule::schedulefree &&
                                    args.rule != UpdateRule::sgdw;
   A g = gradient * factor;
@@ -133,6 +134,11 @@ Element<A> step(Element<A> e, A gradient, A factor, const ElementUpdate& args) {
       const A ratio = g / (std::sqrt(e.s[1]) + A(c.eps));
       decay();
       e.w = std::fma(A(-c.lr), e.s[1] > 0 ? ratio : A(0), e.w);
+      break;
+    }
+    case UpdateRule::running_mean: {
+      const A added = std::fma(A(1.0 - c.beta2), A(gradient * factor), A((1.0 - c.beta2) * c.eps));
+      e.w = std::fma(A(c.beta2), e.w, added);
       break;
     }
     case UpdateRule::schedulefree: {
@@ -260,13 +266,18 @@ TEST(ElementUpdate, ValuesOnTheDevice_TakeThePlaceOfTheMembers) {
     element_update(by_device, test::test_stream());
     expect_step<float>(before, after, gradient, 1.0f, args);
   }
-  State wide = make_state(UpdateRule::adamw, 4, DType::f64, DType::f32, DType::f64);
-  const HostArray gradient = HostArray::random(Shape{4}, DType::f64, 14);
-  ElementUpdate args = args_of(UpdateRule::adamw, wide, gradient);
-  const HostArray values(Shape{num_update_values(UpdateRule::adamw)}, DType::f32);
-  args.values = values;
-  EXPECT_THAT(test::message_of_invalid([&] { element_update(args, test::test_stream()); }),
-              HasSubstr("values on the device are for f32 weights, not f64"));
+  const test::DeviceScope scope(test::device_for(DType::f64));
+  const State before = make_state(UpdateRule::sgdw, 40, DType::f64, DType::f32, DType::f64);
+  State after = before;
+  const HostArray gradient = HostArray::random(Shape{40}, DType::f64, 14);
+  ElementUpdate args = args_of(UpdateRule::sgdw, after, gradient);
+  args.constants = {.lr = 0.3, .weight_decay = 0.1};
+  ElementUpdate by_device = args;
+  const HostArray values = HostArray::of({-0.3, -0.3 * 0.1, 0.0, 0.0}, Shape{4}, DType::f64);
+  by_device.values = values;
+  by_device.constants = {.lr = 1e9};
+  element_update(by_device, test::test_stream());
+  expect_step<double>(before, after, gradient, 1.0f, args);
 }
 
 // Note [States in 16 bits], from every place in a block of random words.

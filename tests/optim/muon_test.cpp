@@ -401,7 +401,7 @@ TEST(Muon, WithAdamW_NamesStatesOfBoth) {
   ASSERT_EQ(optimizer.num_states(), 2);
   EXPECT_EQ(optimizer.state_name(1), "exp_avg_sq");
   EXPECT_EQ(optimizer.state_dtype(), DType::bf16);
-  EXPECT_EQ(optimizer.num_scalars(), 0);
+  EXPECT_TRUE(optimizer.has_scalars());
   const WholeRule* const rule = optimizer.whole_rule();
   ASSERT_NE(rule, nullptr);
   ASSERT_EQ(rule->num_states(), 1);

@@ -162,7 +162,7 @@ double deviation(const optim::WholeRule& rule, const optim::HyperParameters& hyp
   const Tensor weights = Tensor::from<double>(start, {n}, dtype);
   const Tensor direction = Tensor::empty({n}, rule.direction_dtype(dtype));
   std::vector<Tensor> states, vectors;
-  optim::WholeParameter whole{.direction = direction.view().reshape(shape), .sums = {.numel = n}};
+  optim::WholeParameter whole{.direction = direction.view().reshape(shape)};
   for (int i = 0; i < rule.num_states(); ++i) states.push_back(Tensor::full({n}, 0.0, dtype));
   for (int i = 0; i < rule.num_vectors(); ++i) {
     const std::optional<Shape> of = rule.vector_shape(shape, i);
@@ -181,12 +181,19 @@ double deviation(const optim::WholeRule& rule, const optim::HyperParameters& hyp
     for (size_t i = 0; i < states.size(); ++i) update.states[i] = states[i].view();
     update.direction = direction.view();
     rule.direct(update, hyper, stream);
-    whole.sums.weights = squares(weights);
-    whole.sums.directions = squares(direction);
+    std::vector<double> sums;
+    if (rule.measures().weights) sums.push_back(squares(weights));
+    if (rule.measures().directions) sums.push_back(squares(direction));
+    const Tensor measured = Tensor::from<double>(sums, {std::ssize(sums)}, DType::f64);
+    const Tensor rates = Tensor::empty({rule.num_rates()}, dtype);
     whole.step = t + 1;
+    if (rule.num_rates() > 0) {
+      rule.rates({.sums = measured.view(), .numel = n, .step = t + 1, .rates = rates.view()}, hyper,
+                 stream);
+      update.rates = rates.view();
+    }
     if (rule.transforms()) rule.transform(whole, hyper, stream);
     update.gradient = direction.view();
-    update.sums = whole.sums;
     rule.apply(update, hyper, stream);
     if (t != 0 && t != 99 && t != 199) continue;
     const std::vector<double> actual = weights.to_vector<double>();

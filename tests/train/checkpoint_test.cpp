@@ -529,6 +529,7 @@ TEST(Elastic, AveragedWeights_AreReadByAnyWorldStageAndTier) {
   std::vector<Way> ways{Way{"a", 1, 0}, Way{"b", 3, 1, DType::bf16},
                         Way{"c", 2, 2, DType::f32, kNvme}, Way{"d", 4, 3, DType::bf16, kCpu, kNvme},
                         Way{.name = "e", .world = 4, .stage = 1, .pipe = 2}};
+  ways.push_back(Way{.name = "f", .world = 3, .tensor = 3});
   for (Way& way : ways) way.rule = optim::OptimizerKind::schedule_free;
   expect_any_reads_any(ways);
 }

@@ -1,22 +1,26 @@
 // Checkpoints from DeepSpeed's files, and to llm.c's.
-#include "train/checkpoint/export.h"
 #include "train/convert_checkpoint.h"
+#include "train/export_checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "comm/local/local.h"
 #include "core/error.h"
+#include "core/float16.h"
+#include "files/safetensors/reader.h"
 #include "hub/family.h"
 #include "hub/llmc_file.h"
 #include "nn/models/gpt2.h"
 #include "tests/files/scratch_folder.h"
 #include "tests/zero/tiny_model.h"
 #include "train/checkpoint/save_checkpoint.h"
+#include "train/config/config.h"
 #include "train/run_position.h"
 
 namespace zinc::train {
@@ -176,24 +180,79 @@ TEST(ExportLlmc, GivesTheWeightsOfTheCheckpoint_OfGpt2Alone) {
   EXPECT_THROW(export_llmc(other, folder / "other.bin", DType::f32), ConfigError);
 }
 
-// Its weights are not those for use, which no export may take for them.
-TEST(Export, OfARuleThatTrainsWithOtherWeights_IsRefusedByName) {
-  const files::ScratchFolder folder;
-  nn::Gpt2Config config = zero::test::tiny_config();
-  comm::run_local_ranks(1, {.seed = 4, .num_threads = 1}, [&](comm::World& world) {
+// A checkpoint of two ranks behind two steps. `averages`: the weights for use, by name.
+Checkpoint save_averaging(const files::ScratchFolder& folder, const std::string& tag,
+                          bool has_configuration,
+                          std::map<std::string, std::vector<float>>* averages = nullptr) {
+  const nn::Gpt2Config config = zero::test::tiny_config();
+  comm::run_local_ranks(2, {.seed = 4, .num_threads = 1}, [&](comm::World& world) {
     nn::Gpt2 model(config);
-    zero::EngineConfig engine_config;
-    engine_config.optimizer.kind = optim::OptimizerKind::schedule_free;
-    zero::Engine engine(model, engine_config, world);
-    save_checkpoint(engine, folder.path(), "averaged",
-                    {.texts = {{"config.json", hub::model_config_json(config, DType::f32)}}});
+    model.parameter("transformer.h.0.mlp.c_fc.bias").set_requires_grad(false);
+    Config all;
+    all.engine.batch.micro_batch = 2;
+    all.engine.zero.stage = 2;
+    all.engine.optimizer.kind = optim::OptimizerKind::schedule_free;
+    all.engine.optimizer.hyper = {.lr = 0.02, .beta1 = 0.8};
+    zero::Engine engine(model, all.engine, world);
+    for (int64_t step = 0; step < 2; ++step) {
+      engine.backward(engine.forward(zero::test::make_batch(2 * step + world.rank())));
+      engine.step();
+    }
+    SaveCheckpointOptions saving{
+        .texts = {{"config.json", hub::model_config_json(config, DType::f32)}}};
+    if (has_configuration) {
+      saving.texts.emplace_back("config.resolved.json", resolved_json(all, world.size()));
+    }
+    save_checkpoint(engine, folder.path(), tag, saving);
+    for (const auto& [name, parameter] : model.named_parameters()) {
+      const std::vector<float> values = engine.evaluated_parameter(name).to_vector<float>();
+      const bool is_other = values != engine.parameter(name).to_vector<float>();
+      EXPECT_EQ(is_other, parameter->requires_grad()) << name;
+      if (world.is_main() && averages != nullptr) (*averages)[name] = values;
+    }
   });
-  const Checkpoint checkpoint = Checkpoint::open(folder / "averaged");
+  return Checkpoint::open(folder / tag);
+}
+
+TEST(Export, OfARuleThatAverages_HasTheAverages) {
+  const files::ScratchFolder folder;
+  std::map<std::string, std::vector<float>> averages;
+  const Checkpoint checkpoint = save_averaging(folder, "averaged", true, &averages);
+  export_llmc(checkpoint, folder / "model.bin", DType::f32);
+  const hub::LlmcFile file(files::InputFile::open(folder / "model.bin"));
+  ASSERT_EQ(file.tensors().size(), averages.size());
+  for (size_t i = 0; i < file.tensors().size(); ++i) {
+    const hub::StoredTensor& tensor = file.tensors()[i];
+    EXPECT_EQ(values_of([&](View out) { file.read(i, 0, out); }, tensor.shape.numel()),
+              averages.at(tensor.name))
+        << tensor.name;
+  }
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const std::string path = folder / str("model-", dtype);
+    export_weights(checkpoint, path, {.dtype = dtype});
+    const auto read = files::SafetensorsFile::open(path + "/model.safetensors");
+    for (const auto& [name, values] : averages) {
+      const auto numel = std::ssize(values);
+      std::vector<float> rounded = values;
+      if (dtype == DType::bf16) {
+        for (float& value : rounded) value = static_cast<float>(bf16(value));
+      }
+      EXPECT_EQ(values_of([&](View out) { read.read(*read.find(name), 0, out); }, numel), rounded)
+          << name;
+    }
+  }
+}
+
+// Its weights are not those for use, which no export may take for them.
+TEST(Export, OfARuleThatAverages_WithoutItsConfiguration_IsRefusedByName) {
+  const files::ScratchFolder folder;
+  const Checkpoint checkpoint = save_averaging(folder, "averaged", false);
   for (const auto& work :
        {std::function<void()>([&] { export_llmc(checkpoint, folder / "model.bin", DType::f32); }),
         std::function<void()>([&] { export_weights(checkpoint, folder / "model"); })}) {
     EXPECT_THAT(files::message_of<ConfigError>(work),
                 testing::AllOf(testing::HasSubstr("ScheduleFreeAdamW trains with other weights"),
+                               testing::HasSubstr("has no config.resolved.json"),
                                testing::HasSubstr("best/ or final/")));
   }
 }

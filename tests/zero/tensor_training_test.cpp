@@ -217,7 +217,16 @@ Trained train(Kind kind, const Ranks& ranks, int stage, int64_t micro_batches, D
     for (const auto& [name, parameter] : trained_of(*model)) {
       mine.names.push_back(name);
       keep(engine.parameter(name));
-      keep(engine.optimizer_state(name, "exp_avg"));
+      const bool averages = config.optimizer.kind == optim::OptimizerKind::schedule_free;
+      keep(engine.optimizer_state(name, averages ? "z" : "exp_avg"));
+      if (!averages) continue;
+      keep(engine.evaluated_parameter(name));
+      EXPECT_NE(engine.evaluated_parameter(name).to_vector<double>(),
+                engine.parameter(name).to_vector<double>())
+          << name;
+    }
+    if (config.optimizer.kind == optim::OptimizerKind::schedule_free) {
+      mine.figures.push_back(engine.evaluate(batch_of(kind, 1000)).loss_sum);
     }
     static std::mutex mutex;
     const std::lock_guard lock(mutex);
@@ -279,6 +288,23 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Combine(testing::Values(Kind::gpt2, Kind::llama, Kind::qwen3, Kind::plain),
                      testing::Values(Ranks{2, 2}), testing::Values(0, 1, 2, 3)),
     [](const auto& info) { return testing::PrintToString(info.index); });
+
+// Averaged weights and the losses of evaluations, which are made with them.
+TEST(TensorAverages, AreThoseOfOneRank) {
+  const auto averages = [](EngineConfig& config) {
+    config.optimizer = {.kind = optim::OptimizerKind::schedule_free,
+                        .hyper = {.lr = 0.02, .weight_decay = 0.1, .beta1 = 0.8}};
+  };
+  for (const Kind kind : {Kind::gpt2, Kind::llama}) {
+    const Trained one = train(kind, {}, 0, 4, DType::f64, averages);
+    for (const int stage : {0, 1, 2, 3}) {
+      const Trained shared = train(kind, {2, 2}, stage, 4, DType::f64, averages);
+      EXPECT_LT(distance(shared.figures, one.figures), 1e-12) << stage;
+      EXPECT_LT(distance(shared.values, one.values), 1e-10) << stage;
+      EXPECT_EQ(shared.names, one.names) << stage;
+    }
+  }
+}
 
 // Ranks that share tokens between sliced layers; each draws different elements for dropout.
 class TensorTokens : public testing::TestWithParam<std::tuple<Kind, Ranks, int>> {

@@ -33,7 +33,10 @@ RecordedPasses::RecordedPasses(Context& context, GradientStore& gradients,
       gradients_(gradients),
       communicator_(communicator),
       memory_(context.allocator()),
-      step_{{context, memory_}, {context, memory_}} {}
+      step_{.norm = {context, memory_},
+            .update = {context, memory_, [&communicator](StreamRef stream, const auto& work) {
+                         return communicator.record(stream, work);
+                       }}} {}
 
 RecordedPasses::~RecordedPasses() {
   try {

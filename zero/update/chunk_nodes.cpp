@@ -92,38 +92,33 @@ int64_t ChunkNodes::longest() const {
   return static_cast<int64_t>(most);
 }
 
-ChunkNodes::Rooms ChunkNodes::take_rooms(int ranks, int64_t each) const {
-  const int64_t length = longest() * each;
-  return {.mine = Tensor::empty({length}, DType::f64, Label::workspace),
-          .all = Tensor::empty({length * ranks}, DType::f64, Label::workspace)};
-}
-
 std::vector<std::vector<double>> ChunkNodes::exchange(const std::vector<double>& own,
                                                       comm::Communicator& communicator,
-                                                      StreamRef stream, int64_t each) const {
+                                                      StreamRef stream) const {
   if (nodes_.size() == 1) return {own};
-  const auto length = static_cast<size_t>(longest() * each);
+  const auto length = static_cast<size_t>(longest());
   std::vector<double> padded = own;
   padded.resize(length, 0.0);
-  const Rooms rooms = take_rooms(communicator.size(), each);
-  upload(padded.data(), rooms.mine.view(), stream);
-  communicator.all_gather({.shard = rooms.mine.view(), .out = rooms.all.view()}, stream).wait();
-  const std::vector<double> values = rooms.all.to_vector<double>();
+  const Tensor mine = Tensor::empty({longest()}, DType::f64, Label::workspace);
+  const Tensor all = Tensor::empty({longest() * communicator.size()}, DType::f64, Label::workspace);
+  upload(padded.data(), mine.view(), stream);
+  communicator.all_gather({.shard = mine.view(), .out = all.view()}, stream).wait();
+  const std::vector<double> values = all.to_vector<double>();
   std::vector<std::vector<double>> by_rank;
   for (size_t rank = 0; rank < nodes_.size(); ++rank) {
     const auto begin = values.begin() + static_cast<std::ptrdiff_t>(rank * length);
-    by_rank.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(nodes_[rank].size()) * each);
+    by_rank.emplace_back(begin, begin + std::ssize(nodes_[rank]));
   }
   return by_rank;
 }
 
-double ChunkNodes::sum(std::span<const Leaf> leaves, const std::vector<std::vector<double>>& values,
-                       size_t each, size_t which) {
+double ChunkNodes::sum(std::span<const Leaf> leaves,
+                       const std::vector<std::vector<double>>& values) {
   std::vector<kernels::ChunkSubtree> subtrees;
   std::vector<double> sums;
   for (const Leaf& leaf : leaves) {
     subtrees.push_back(leaf.node.subtree);
-    sums.push_back(values[static_cast<size_t>(leaf.rank)][leaf.place * each + which]);
+    sums.push_back(values[static_cast<size_t>(leaf.rank)][leaf.place]);
   }
   return kernels::combine_chunk_subtrees(subtrees, sums);
 }

@@ -48,18 +48,12 @@ class ChunkNodes {
   // The largest number of nodes of any rank.
   int64_t longest() const;
 
-  // Device memory for an exchange() of `each` values a node: this rank's values, and those of all.
-  struct Rooms {
-    Tensor mine, all;
-  };
-  Rooms take_rooms(int ranks, int64_t each = 1) const;
-  // The values of all ranks, by rank, from this rank's: `each` of a node. Collective; waits.
+  // The values of the nodes of all ranks, by rank, from this rank's. Collective; waits.
   std::vector<std::vector<double>> exchange(const std::vector<double>& own,
-                                            comm::Communicator& communicator, StreamRef stream,
-                                            int64_t each = 1) const;
-  // The sum of a parameter. `values`: by rank; of a node's values the one at `which` of `each`.
-  static double sum(std::span<const Leaf> leaves, const std::vector<std::vector<double>>& values,
-                    size_t each = 1, size_t which = 0);
+                                            comm::Communicator& communicator,
+                                            StreamRef stream) const;
+  // The sum of a parameter. `values`: by rank.
+  static double sum(std::span<const Leaf> leaves, const std::vector<std::vector<double>>& values);
 
  private:
   std::vector<std::vector<Node>> nodes_;              // by rank

@@ -104,7 +104,11 @@ void TileUpdate::issue(const UpdatedRange& slice, Range tile, const optim::Updat
     optim::Update step = part;
     step.factor = {};
     step.states = {};
-    if (whole_->measures()) step.sums = whole_->sums(slice.group, of.range);
+    step.scalars = of.whole_scalars;
+    if (whole_->measures()) {
+      step.sums = whole_->sums(slice.group, of.range);
+      step.rates = whole_->rates(slice.group, of.range, updated_.tier());
+    }
     optimizer.whole_rule()->apply(step, of.hyper, stream());
   });
 }
@@ -182,8 +186,8 @@ void DirectionTiles::begin(const StepArguments& args) {
 }
 
 Event DirectionTiles::compute(const UpdatedRange& slice, Range tile, optim::Update update) {
-  bug_check(!args().skip, "the host decides over a step with whole parameters");
   update.factor = factor_.get();
+  update.skip = args().skip;
   update.step = args().step;
   const optim::WholeRule& rule = *args().optimizer.whole_rule();
   update.weights = rule.measures().weights ? host_memory(update.weights) : View();
@@ -191,7 +195,9 @@ Event DirectionTiles::compute(const UpdatedRange& slice, Range tile, optim::Upda
   update.direction = host_memory(directions_.values(slice.part(tile)));
   for (View& state : update.states) state = host_memory(state);
   issue(slice, tile, update, [&](const optim::Update& part, const UpdateRules::RuledRange& of) {
-    rule.direct(part, of.hyper, stream());
+    optim::Update direct = part;
+    direct.scalars = of.whole_scalars;
+    rule.direct(direct, of.hyper, stream());
   });
   if (directions_.measures()) {
     directions_.measure(slice.part(tile), update.weights, update.direction, stream());

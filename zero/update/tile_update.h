@@ -17,14 +17,6 @@
 
 namespace zinc::zero {
 
-struct StepArguments {
-  const optim::Optimizer& optimizer;
-  const UpdateRules& rules;
-  ConstView factor;  // [1] f32: optim::Update
-  ConstView skip{};  // [1] i32 or absent: optim::Update; only if all states are on the device
-  int64_t step = 1;  // optim::Update
-};
-
 // Brings updated weights to the model's copy. 16-bit weights pass through two buffers where they
 // are computed, as do weights that are not the master weights. A buffer is filled again only after
 // its values have arrived.
@@ -38,6 +30,7 @@ class UpdatedWeights {
 
   // The stream of the update: the compute stream for the tier device, host_stream() otherwise.
   StreamRef stream() const { return stream_; }
+  Tier tier() const { return tier_; }  // where it computes
   // The next buffer, [numel] of the model's dtype, for work on stream().
   View buffer(const UpdatedRange& slice, int64_t numel);
   // Sends `values` of `range`, as work on stream() leaves them, to the model's copy. After the

@@ -116,14 +116,20 @@ void UpdateRules::set_carried(const optim::Optimizer& optimizer, std::span<const
 }
 
 void UpdateRules::bring_scalars(const optim::Optimizer& optimizer, int64_t step) {
-  const auto each = static_cast<size_t>(optimizer.num_scalars());
+  const optim::WholeRule* const whole = optimizer.whole_rule();
+  own_scalars_ = optimizer.num_scalars();
+  const auto own = static_cast<size_t>(own_scalars_);
+  const auto of_whole = static_cast<size_t>(whole != nullptr ? whole->num_scalars() : 0);
+  const size_t each = own + of_whole;
   if (!scalars_.defined()) {
-    scalars_ = Tensor::empty({static_cast<int64_t>(groups_.size()), optimizer.num_scalars()},
+    scalars_ = Tensor::empty({static_cast<int64_t>(groups_.size()), static_cast<int64_t>(each)},
                              DType::f32, Label::workspace);
   }
   std::vector<float> values(groups_.size() * each);
   for (size_t i = 0; i < groups_.size(); ++i) {
-    optimizer.scalars(hyper_[i], step, std::span(values).subspan(i * each, each));
+    const std::span<float> of_group = std::span(values).subspan(i * each, each);
+    if (own > 0) optimizer.scalars(hyper_[i], step, of_group.first(own));
+    if (of_whole > 0) whole->scalars(hyper_[i], step, of_group.subspan(own));
   }
   upload(values.data(), scalars_.view(), Context::current().compute());
 }
@@ -133,14 +139,16 @@ std::vector<UpdateRules::RuledRange> UpdateRules::ranges(int shard_group, Range 
   for (const Piece& piece : pieces_[shard_group]) {
     const Range inside = intersect(piece.range, range);
     if (inside.empty()) continue;
-    ConstView scalars;
-    if (scalars_.defined()) {
-      const auto group = static_cast<int64_t>(piece.group);
-      scalars = scalars_.view().narrow(0, group, 1).reshape(Shape{scalars_.dim(1)});
-    }
+    const auto scalars = [&](int64_t begin, int64_t count) {
+      if (!scalars_.defined() || count == 0) return ConstView();
+      const ConstView all = scalars_.view().reshape(Shape{scalars_.numel()});
+      return all.narrow(0, static_cast<int64_t>(piece.group) * scalars_.dim(1) + begin, count);
+    };
+    const int64_t each = scalars_.defined() ? scalars_.dim(1) : 0;
     parts.push_back({.range = inside,
                      .hyper = hyper_[piece.group],
-                     .scalars = scalars,
+                     .scalars = scalars(0, own_scalars_),
+                     .whole_scalars = scalars(own_scalars_, each - own_scalars_),
                      .site = piece.site,
                      .first_element = inside.begin - piece.range.begin,
                      .places = piece.places});

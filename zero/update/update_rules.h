@@ -50,7 +50,8 @@ class UpdateRules {
   struct RuledRange {
     Range range;  // in a shard group's arena
     const optim::HyperParameters& hyper;
-    ConstView scalars;  // the scalars of bring_scalars(); absent without them
+    ConstView scalars;        // the scalars of bring_scalars(); absent without them
+    ConstView whole_scalars;  // the same of the optimizer's whole rule
     // optim::Update::site, first_element and places
     uint64_t site = 0;
     int64_t first_element = 0;
@@ -80,8 +81,17 @@ class UpdateRules {
   std::vector<optim::HyperParameters> hyper_;  // by group, for the next step
   std::vector<optim::Carried> carried_;        // by group, of the last applied update
   ByGroup<std::vector<Piece>> pieces_;         // by shard group, in order
-  Tensor scalars_;                             // [groups, num_scalars] f32, or undefined
+  Tensor scalars_;                             // [groups, scalars of both rules] f32, or undefined
+  int64_t own_scalars_ = 0;                    // Optimizer::num_scalars(), the first of a group
   UpdateGate gate_;
+};
+
+struct StepArguments {
+  const optim::Optimizer& optimizer;
+  const UpdateRules& rules;
+  ConstView factor;  // [1] f32: optim::Update
+  ConstView skip{};  // [1] i32 or absent: optim::Update; only if all states are on the device
+  int64_t step = 1;  // optim::Update
 };
 
 }  // namespace zinc::zero

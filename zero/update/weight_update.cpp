@@ -225,6 +225,12 @@ void WeightUpdate::begin(const StepArguments& args, Kind kind) {
 
 void WeightUpdate::update_all() {
   begin_tiles(false);
+  is_under_way_ = true;
+  for (const std::vector<int>& window : options_.whole_windows) {
+    for (const int group : window) direct(group);
+    transform(window.back());
+  }
+  is_under_way_ = false;
   end_tiles();
 }
 
@@ -254,7 +260,7 @@ void WeightUpdate::transform(int group) {
     for (const auto& processor : direct_.processors) {
       order(processor->stream(), context_.compute());
     }
-    whole_->transform(group, args_->rules, args_->step);
+    whole_->transform(group, *args_);
     for (const auto& processor : update_.processors) {
       order(context_.compute(), processor->stream());
     }

@@ -80,7 +80,7 @@ class WeightUpdate {
   enum class Kind : uint8_t { in_step, during_backward, skipped, issued };
   void begin(const StepArguments& args, Kind kind);
   // Issues all updates to the compute stream, on which all gradients and states are. For work that
-  // is recorded: it may be queued again without this call.
+  // is recorded: it may be queued again without this call. Collective for whole parameters.
   void update_all();
 
   // The following calls do nothing if no update is under way.

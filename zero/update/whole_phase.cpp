@@ -4,7 +4,6 @@
 #include <array>
 #include <functional>
 #include <numeric>
-#include <span>
 #include <utility>
 
 #include "core/error.h"
@@ -17,8 +16,6 @@
 
 namespace zinc::zero {
 namespace {
-
-constexpr int64_t kRehearsal = 0;  // in place of the number of an update
 
 // Of `numel` elements: WholePhase::sums_on_device_.
 int64_t sums_bytes(int64_t kinds, int64_t numel) {
@@ -112,6 +109,7 @@ void WholePhase::add_window(const std::vector<int>& groups, const std::vector<Ow
       if (placement.segment != SegmentKind::whole || placement.range().empty()) continue;
       window.parameters.push_back({.group = &groups_[group],
                                    .placement = &placement,
+                                   .number = static_cast<int>(window.parameters.size()),
                                    .sums = {.numel = placement.parameter->numel()}});
     }
     for (const OwnedRange& slice : slices) {
@@ -127,7 +125,7 @@ void WholePhase::add_window(const std::vector<int>& groups, const std::vector<Ow
     }
   }
   choose_owners(window);
-  if (measures()) add_nodes(window);
+  if (measures()) add_trees(window);
   for (int rank = 0; rank < options_.parts; ++rank) {
     std::vector<int64_t> to_owner(load_.size());
     for (const Whole& whole : window.parameters) {
@@ -169,18 +167,25 @@ void WholePhase::choose_owners(Window& window) {
   window.owned_numel = *std::ranges::max_element(numel);
 }
 
-void WholePhase::add_nodes(Window& window) {
-  std::vector<std::vector<OwnedRange>> owned(static_cast<size_t>(options_.parts));
-  for (int rank = 0; rank < options_.parts; ++rank) {
-    for (const int group : window.groups) {
-      owned[static_cast<size_t>(rank)].push_back(
-          {.group = group,
-           .segment = SegmentKind::whole,
-           .range = groups_[group].segment(SegmentKind::whole).shard(rank, options_.parts)});
+void WholePhase::add_trees(Window& window) {
+  const auto kinds = static_cast<int64_t>(measured().size());
+  std::vector<kernels::ChunkSubtree> trees;  // of the first kind
+  size_t next = 0;
+  for (const int group : window.groups) {
+    const Range range = groups_[group].segment(SegmentKind::whole).range();
+    for (; next < window.parameters.size() && window.parameters[next].group->index() == group;
+         ++next) {
+      const Placement& placement = *window.parameters[next].placement;
+      trees.push_back({window.chunks + (placement.offset - range.begin) / kNormChunk,
+                       kernels::num_norm_chunks(placement.parameter->numel())});
+    }
+    window.chunks += range.size() / kNormChunk;
+  }
+  for (const kernels::ChunkSubtree& tree : trees) {
+    for (int64_t kind = 0; kind < kinds; ++kind) {
+      window.trees.push_back({kind * window.chunks + tree.first, tree.width});
     }
   }
-  window.nodes.emplace(groups_, owned);
-  window.own = owned[options_.parts > 1 ? static_cast<size_t>(communicator_.rank()) : 0];
 }
 
 Range WholePhase::piece(const Whole& whole, int rank) const {
@@ -204,18 +209,22 @@ void WholePhase::open(int group) {
   on_device_ = context_.allocate(window.device_numel * bytes, Label::workspace);
   const auto kinds = static_cast<int64_t>(measured().size());
   if (measures()) {
-    sums_on_device_ = context_.allocate(sums_bytes(kinds, window.device_numel), Label::workspace);
+    sums_on_device_ = context_.allocate(sums_bytes(kinds, window.numel), Label::workspace);
+    sums_ = context_.allocate(std::ssize(window.trees) * size_of(DType::f64), Label::workspace);
+    rates_on_device_ = context_.allocate(rates_bytes(), Label::workspace);
   }
   if (window.host_numel == 0) return;
   in_host_ = context_.allocate(window.host_numel * bytes, Label::staging, Tier::pinned_host);
   if (!measures()) return;
   sums_in_host_ =
       context_.allocate(sums_bytes(kinds, window.host_numel), Label::staging, Tier::pinned_host);
+  rates_in_host_ = context_.allocate(rates_bytes(), Label::staging, Tier::pinned_host);
 }
 
 void WholePhase::close() {
   open_ = nullptr;
-  for (Block* const block : {&on_device_, &in_host_, &sums_on_device_, &sums_in_host_}) {
+  for (Block* const block : {&on_device_, &in_host_, &sums_on_device_, &sums_in_host_, &sums_,
+                             &rates_on_device_, &rates_in_host_}) {
     block->reset();
   }
 }
@@ -285,7 +294,7 @@ std::vector<WholePhase::Of> WholePhase::measured() const {
 
 View WholePhase::chunk_sums(size_t kind, bool in_host, int64_t place, int64_t numel) const {
   const Block& block = in_host ? sums_in_host_ : sums_on_device_;
-  const int64_t all = (in_host ? open_->host_numel : open_->device_numel) / kNormChunk;
+  const int64_t all = (in_host ? open_->host_numel : open_->numel) / kNormChunk;
   const View sums(block.data(), DType::f64, Shape{static_cast<int64_t>(measured().size()) * all},
                   context_.device(), in_host ? Tier::pinned_host : Tier::device);
   const int64_t begin = static_cast<int64_t>(kind) * all + place / kNormChunk;
@@ -298,7 +307,7 @@ void WholePhase::measure(const OwnedRange& part, const ConstView& weights,
   const bool in_host = is_in_host(slot.slice);
   const Block& block = in_host ? sums_in_host_ : sums_on_device_;
   const int64_t place =
-      (in_host ? slot.in_host : slot.on_device) + part.range.begin - slot.slice.range.begin;
+      (in_host ? slot.in_host : slot.place) + part.range.begin - slot.slice.range.begin;
   const View unread(static_cast<std::byte*>(block.data()) + block.bytes() - size_of(DType::i64),
                     DType::i64, Shape{1}, context_.device(),
                     in_host ? Tier::pinned_host : Tier::device);
@@ -312,72 +321,138 @@ void WholePhase::measure(const OwnedRange& part, const ConstView& weights,
   }
 }
 
-std::vector<double> WholePhase::own_sums() const {
-  // The sums of the chunks of all slots, in their order.
-  std::vector<std::vector<double>> chunks(measured().size());
-  context_.compute()->synchronize();  // host memory is read below
-  for (size_t kind = 0; kind < chunks.size(); ++kind) {
-    chunks[kind].resize(static_cast<size_t>(open_->numel / kNormChunk));
+Block WholePhase::take_chunk_room() const {
+  if (options_.parts == 1) return {};
+  return context_.allocate(
+      static_cast<int64_t>(measured().size()) * open_->chunks * size_of(DType::f64),
+      Label::workspace);
+}
+
+View WholePhase::all_chunk_sums(const Block& room) const {
+  const StreamRef stream = context_.compute();
+  const auto kinds = static_cast<int64_t>(measured().size());
+  for (int64_t kind = 0; kind < kinds; ++kind) {
     for (const Slot& slot : open_->slots) {
-      const bool in_host = is_in_host(slot.slice);
-      const View of_slot = chunk_sums(kind, in_host, in_host ? slot.in_host : slot.on_device,
-                                      slot.slice.range.size());
-      double* const to = chunks[kind].data() + slot.place / kNormChunk;
-      if (!in_host) {
-        download(of_slot, to, context_.compute());
-      } else if (!context_.device().meta) {
-        std::copy_n(static_cast<const double*>(of_slot.data()), of_slot.numel(), to);
-      }
+      if (!is_in_host(slot.slice)) continue;
+      const int64_t numel = slot.slice.range.size();
+      transfer(chunk_sums(kind, /*in_host=*/true, slot.in_host, numel),
+               chunk_sums(kind, /*in_host=*/false, slot.place, numel), stream);
     }
   }
-  std::vector<double> sums;
-  for (const OwnedRange& range : open_->own) {
-    const int64_t first = place_of(range.range, range.group) / kNormChunk;
-    for (const auto& [begin, width] : ChunkNodes::trees_of(groups_[range.group], range)) {
-      for (const std::vector<double>& values : chunks) {
-        sums.push_back(kernels::sum_chunk_tree(std::span(values).subspan(
-            static_cast<size_t>(first + begin), static_cast<size_t>(width))));
-      }
+  const View all(room ? room.data() : sums_on_device_.data(), DType::f64,
+                 Shape{kinds * open_->chunks}, context_.device());
+  if (!room) return all;
+  for (int64_t kind = 0; kind < kinds; ++kind) {
+    int64_t first = kind * open_->chunks;
+    for (const int group : open_->groups) {
+      const Segment& segment = groups_[group].segment(SegmentKind::whole);
+      const Range own = segment.shard(communicator_.rank(), options_.parts);
+      const int64_t chunks = segment.size / kNormChunk;
+      communicator_
+          .all_gather(
+              {.shard = chunk_sums(kind, /*in_host=*/false, place_of(own, group), own.size()),
+               .out = all.narrow(0, first, chunks)},
+              stream)
+          .wait_on(stream);
+      first += chunks;
     }
   }
-  return sums;
+  return all;
 }
 
-void WholePhase::finish_sums() {
+View WholePhase::sums_of(const Whole& whole) const {
+  const auto kinds = static_cast<int64_t>(measured().size());
+  const View all(sums_.data(), DType::f64, Shape{std::ssize(open_->trees)}, context_.device());
+  return all.narrow(0, whole.number * kinds, kinds);
+}
+
+int64_t WholePhase::rates_bytes() const {
+  const DType dtype = groups_[open_->groups.front()].wide_dtype();
+  return std::ssize(open_->parameters) * rule_.num_rates() * size_of(dtype);
+}
+
+View WholePhase::rates_of(const Whole& whole, Tier tier) const {
+  const Block& block = tier == Tier::device ? rates_on_device_ : rates_in_host_;
+  const View all(block.data(), whole.group->wide_dtype(),
+                 Shape{std::ssize(open_->parameters) * rule_.num_rates()}, context_.device(), tier);
+  return all.narrow(0, whole.number * rule_.num_rates(), rule_.num_rates());
+}
+
+void WholePhase::finish_sums(const StepArguments& args) {
+  const Block room = take_chunk_room();
+  const View out(sums_.data(), DType::f64, Shape{std::ssize(open_->trees)}, context_.device());
+  kernels::chunk_tree_sum({.sums = all_chunk_sums(room), .trees = open_->trees, .out = out},
+                          context_.compute());
+  if (rule_.num_rates() > 0) return make_rates(args);
+  bring_sums();
+}
+
+void WholePhase::make_rates(const StepArguments& args) {
+  for (const Whole& whole : open_->parameters) {
+    const auto ruled = args.rules.ranges(whole.group->index(), whole.placement->range());
+    rule_.rates({.sums = sums_of(whole),
+                 .numel = whole.sums.numel,
+                 .step = args.step,
+                 .scalars = ruled.front().whole_scalars,
+                 .rates = rates_of(whole, Tier::device)},
+                ruled.front().hyper, context_.compute());
+  }
+  if (!rates_in_host_) return;
+  const auto view = [&](const Block& block, Tier tier) {
+    return View(block.data(), DType::u8, Shape{rates_bytes()}, context_.device(), tier);
+  };
+  transfer(view(rates_on_device_, Tier::device), view(rates_in_host_, Tier::pinned_host),
+           context_.compute());
+}
+
+// Of a rule that has the sums from the host.
+void WholePhase::bring_sums() {
   const std::vector<Of> kinds = measured();
-  const std::vector<std::vector<double>> values = open_->nodes->exchange(
-      own_sums(), communicator_, context_.compute(), static_cast<int64_t>(kinds.size()));
+  std::vector<double> values(open_->trees.size());
+  download(View(sums_.data(), DType::f64, Shape{std::ssize(values)}, context_.device()),
+           values.data(), context_.compute());
   if (context_.device().meta) return;
-  for (const auto& leaves : open_->nodes->by_parameter()) {
-    const Placement* const placement = &groups_.at(leaves.front().node.parameter);
-    const auto whole = std::ranges::find(open_->parameters, placement, &Whole::placement);
+  for (Whole& whole : open_->parameters) {
     for (size_t kind = 0; kind < kinds.size(); ++kind) {
-      (kinds[kind] == Of::weights ? whole->sums.weights : whole->sums.directions) =
-          ChunkNodes::sum(leaves, values, kinds.size(), kind);
+      (kinds[kind] == Of::weights ? whole.sums.weights : whole.sums.directions) =
+          values[static_cast<size_t>(whole.number) * kinds.size() + kind];
     }
   }
 }
 
-const optim::ParameterSums& WholePhase::sums(int group, Range range) const {
+const WholePhase::Whole* WholePhase::find(int group, Range range) const {
   const Whole* found = nullptr;
   for (const Whole& whole : open_->parameters) {
     if (whole.group->index() != group || whole.placement->offset > range.begin) continue;
     if (found == nullptr || found->placement->offset < whole.placement->offset) found = &whole;
   }
+  return found;
+}
+
+const optim::ParameterSums& WholePhase::sums(int group, Range range) const {
+  const Whole* const found = find(group, range);
   static const optim::ParameterSums kOfPadding;
   return found != nullptr ? found->sums : kOfPadding;
 }
 
-void WholePhase::transform(int group, const UpdateRules& rules, int64_t step) {
+ConstView WholePhase::rates(int group, Range range, Tier tier) const {
+  if (rule_.num_rates() == 0) return {};
+  const Whole* const found = find(group, range);
+  // Padding is zeros, which stay so at any rate.
+  const View rates = rates_of(found != nullptr ? *found : open_->parameters.front(), tier);
+  return tier == Tier::device ? rates : host_memory(rates);
+}
+
+void WholePhase::transform(int group, const StepArguments& args) {
   bug_check(open_ != nullptr && open_->groups.back() == group, "group ", groups_[group].name(),
             " does not end the open window of whole parameters");
-  if (measures()) finish_sums();
+  if (measures()) finish_sums(args);
   if (!rule_.transforms()) return;
   copy_host_slots(/*to_device=*/true);
   if (options_.parts > 1) {
-    exchange(rules, step);
+    exchange(args);
   } else {
-    share_steps(rules, step);
+    share_steps(args);
   }
   copy_host_slots(/*to_device=*/false);
 }
@@ -387,16 +462,18 @@ bool WholePhase::is_own(const Whole& whole) const {
 }
 
 void WholePhase::transform_own(const View& values, const Whole& whole, const UpdateRules& rules,
-                               int64_t step, StreamRef stream) const {
+                               const StepArguments* args, StreamRef stream) const {
   const auto ranges = rules.ranges(whole.group->index(), whole.placement->range());
-  // A step that changes nothing changes vectors of its own.
+  // A rehearsal changes vectors of its own.
   const Block scratch = context_.allocate(
       bytes_of_vectors(rule_, whole.shape(), whole.group->wide_dtype()), Label::workspace);
   rule_.transform({.direction = values.reshape(whole.shape()),
-                   .vectors = step == kRehearsal ? vectors_in(scratch, 0, whole)
-                                                 : vectors_in(vectors_, whole.vectors, whole),
+                   .vectors = args == nullptr ? vectors_in(scratch, 0, whole)
+                                              : vectors_in(vectors_, whole.vectors, whole),
                    .sums = whole.sums,
-                   .step = std::max(step, kRehearsal + 1)},
+                   .step = args == nullptr ? 1 : args->step,
+                   .skip = args == nullptr ? ConstView() : args->skip,
+                   .scalars = ranges.front().whole_scalars},
                   ranges.front().hyper, stream);
 }
 
@@ -406,19 +483,19 @@ void WholePhase::take_room_of_others(const View& values, const UpdateRules& rule
   const auto beside = make_inline_stream("room of other owners", 0, nullptr);
   for (const Whole& whole : open_->parameters) {
     if (is_own(whole)) continue;
-    transform_own(values.narrow(0, 0, whole.placement->parameter->numel()), whole, rules,
-                  kRehearsal, *beside);
+    transform_own(values.narrow(0, 0, whole.placement->parameter->numel()), whole, rules, nullptr,
+                  *beside);
   }
 }
 
-void WholePhase::share_steps(const UpdateRules& rules, int64_t step) {
+void WholePhase::share_steps(const StepArguments& args) {
   for (const Whole& whole : open_->parameters) {
     if (!is_own(whole)) continue;
-    transform_own(in_slots(whole.placement->range(), whole.group->index()), whole, rules, step,
-                  context_.compute());
+    transform_own(in_slots(whole.placement->range(), whole.group->index()), whole, args.rules,
+                  &args, context_.compute());
   }
   if (communicator_.size() == 1) return;
-  take_room_of_others(device_view(on_device_, 0, open_->numel), rules);
+  take_room_of_others(device_view(on_device_, 0, open_->numel), args.rules);
   for (const Whole& whole : open_->parameters) {
     communicator_.broadcast(
         {.inout = in_slots(whole.placement->range(), whole.group->index()), .root = whole.owner},
@@ -438,9 +515,7 @@ WholePhase::Rooms WholePhase::take_rooms() const {
 
 void WholePhase::rehearse(int group, const UpdateRules& rules) {
   open(group);
-  if (open_->nodes && options_.parts > 1) {
-    open_->nodes->take_rooms(options_.parts, static_cast<int64_t>(measured().size()));
-  }
+  if (measures()) take_chunk_room();
   if (!rule_.transforms()) return;
   Rooms rooms;
   if (options_.parts > 1) rooms = take_rooms();
@@ -451,11 +526,11 @@ void WholePhase::rehearse(int group, const UpdateRules& rules) {
             ? device_view(rooms.whole, whole.place, whole.placement->parameter->numel())
             : in_slots(whole.placement->range(), whole.group->index());
     kernels::fill({.y = values}, context_.compute());
-    transform_own(values, whole, rules, kRehearsal, context_.compute());
+    transform_own(values, whole, rules, nullptr, context_.compute());
   }
 }
 
-void WholePhase::exchange(const UpdateRules& rules, int64_t step) {
+void WholePhase::exchange(const StepArguments& args) {
   const StreamRef stream = context_.compute();
   const int me = communicator_.rank();
   const auto size = static_cast<size_t>(communicator_.size());
@@ -513,9 +588,9 @@ void WholePhase::exchange(const UpdateRules& rules, int64_t step) {
   for (const Whole& whole : open_->parameters) {
     if (!is_own(whole)) continue;
     transform_own(device_view(gathered, whole.place, whole.placement->parameter->numel()), whole,
-                  rules, step, stream);
+                  args.rules, &args, stream);
   }
-  take_room_of_others(device_view(gathered, 0, open_->owned_numel), rules);
+  take_room_of_others(device_view(gathered, 0, open_->owned_numel), args.rules);
   comm::AllToAllCounts back{.sent = out.received, .received = out.sent, .largest = out.largest};
   communicator_.all_to_all({.in = pieces_of_own(pack), .out = own_pieces(nothing), .counts = &back},
                            stream);

@@ -6,8 +6,10 @@
 // their updates, with enough parameters that each rank owns some (the rewrite `transform_whole`).
 //   1. Each rank makes the directions of its own elements, where their states are. If the rule
 //      measures sums, the sums of the chunks of its elements come with them.
-//   2. Ranks send each other the sums of the nodes of their chunks, and finish the sum of each
-//      parameter over its tree, as the gradient norm: Note [Norm] in gradient_norm.h.
+//   2. Ranks send each other the sums of their chunks, and finish the sum of each parameter over
+//      its tree, as the gradient norm: Note [Norm] in gradient_norm.h. All that is on the device;
+//      the rule makes its numbers of the sums there: Note [Steps that are queued once] in
+//      optim/whole_rule.h.
 //   3. Pieces of directions go to the owners of the parameters (all_to_all). An owner then has
 //   whole
 //      parameters, in the memory of the device.
@@ -29,16 +31,15 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "core/context.h"
 #include "core/view.h"
+#include "kernels/chunk_tree_sum.h"
 #include "optim/optimizer.h"
 #include "zero/layout/shard_group.h"
 #include "zero/layout/state_split.h"
-#include "zero/update/chunk_nodes.h"
 #include "zero/update/update_rules.h"
 
 namespace zinc::zero {
@@ -72,13 +73,14 @@ class WholePhase {
   bool measures() const { return rule_.measures().any(); }
   void measure(const OwnedRange& part, const ConstView& weights, const ConstView& directions,
                StreamRef stream) const;
-  // Turns the directions of the window that ends with this group into steps, in update `step`. The
-  // compute stream has waited for the directions, and has the work. Waits where the rule measures.
-  // Collective.
-  void transform(int group, const UpdateRules& rules, int64_t step);
-  // The sums of the parameter in an open window in which a range of a group begins, or behind
-  // which, in padding. After transform().
+  // Turns the directions of the window that ends with this group into steps, in update args.step.
+  // The compute stream has waited for the directions, and has the work. Waits where the rule
+  // measures and has no rates(). Collective.
+  void transform(int group, const StepArguments& args);
+  // The sums, or the rates, of the parameter in an open window in which a range of a group begins,
+  // or behind which, in padding. After transform(). Rates are absent where there are none.
   const optim::ParameterSums& sums(int group, Range range) const;
+  ConstView rates(int group, Range range, Tier tier) const;
   // In place of transform(), for a step that changes nothing: takes and frees the same memory, so
   // that such a step has the peak of the plan. Computes on zeros, and brings nothing together.
   void rehearse(int group, const UpdateRules& rules);
@@ -102,7 +104,8 @@ class WholePhase {
     int owner = 0;
     int64_t place = 0;            // in its owner's memory, elements
     int64_t vectors = 0;          // the first byte of its vectors in vectors_
-    optim::ParameterSums sums{};  // of this update
+    int number = 0;               // among those of its window
+    optim::ParameterSums sums{};  // of this update, where the host has them
     Shape shape() const { return placement->parameter->shape(); }
   };
   // A slice of this rank, and its place among all of this rank's in a window, among those that have
@@ -117,15 +120,15 @@ class WholePhase {
     std::vector<int> groups;
     std::vector<Whole> parameters;
     std::vector<Slot> slots;
-    std::vector<OwnedRange> own;      // of this rank: a shard of each group
-    std::optional<ChunkNodes> nodes;  // for a rule that measures
-    int64_t numel = 0;                // of the slots
-    int64_t device_numel = 0;         // of those that have memory on the device
-    int64_t host_numel = 0;           // of those in host memory
-    int64_t owned_numel = 0;          // of the parameters of the rank that has most
-    int64_t traffic_numel = 0;        // of the pieces of the rank that sends most
-    int busiest = 0;                  // the owner of the parameter with the most operations
-    int64_t largest_numel = 0;        // of the pieces that one rank sends to one owner, at most
+    int64_t chunks = 0;                        // of all ranks, for a rule that measures
+    std::vector<kernels::ChunkSubtree> trees;  // of each parameter one of each kind
+    int64_t numel = 0;                         // of the slots
+    int64_t device_numel = 0;                  // of those that have memory on the device
+    int64_t host_numel = 0;                    // of those in host memory
+    int64_t owned_numel = 0;                   // of the parameters of the rank that has most
+    int64_t traffic_numel = 0;                 // of the pieces of the rank that sends most
+    int busiest = 0;            // the owner of the parameter with the most operations
+    int64_t largest_numel = 0;  // of the pieces that one rank sends to one owner, at most
     DType dtype = DType::f32;
   };
 
@@ -135,7 +138,8 @@ class WholePhase {
   // The vectors of a parameter, one behind the other from a byte of a block on.
   std::array<View, optim::kMaxVectors> vectors_in(const Block& block, int64_t begin,
                                                   const Whole& whole) const;
-  void add_nodes(Window& window);
+  // The trees of the window's parameters in the sums of the chunks of all ranks.
+  void add_trees(Window& window);
   const Slot& slot_of(const OwnedRange& part) const;
   // The place on the device of a piece of a shard of this rank.
   int64_t place_of(Range piece, int group) const;
@@ -147,23 +151,33 @@ class WholePhase {
   }
   View in_slots(Range piece, int group) const;
   View device_view(const Block& block, int64_t place, int64_t numel) const;
-  void exchange(const UpdateRules& rules, int64_t step);
-  void share_steps(const UpdateRules& rules, int64_t step);
+  void exchange(const StepArguments& args);
+  void share_steps(const StepArguments& args);
   // True for a parameter that this rank turns into steps.
   bool is_own(const Whole& whole) const;
-  void transform_own(const View& values, const Whole& whole, const UpdateRules& rules, int64_t step,
-                     StreamRef stream) const;
+  // Without `args`: a rehearsal.
+  void transform_own(const View& values, const Whole& whole, const UpdateRules& rules,
+                     const StepArguments* args, StreamRef stream) const;
   // On a meta device: the memory that the rule takes for parameters of other ranks. `values`: room
   // for any of them.
   void take_room_of_others(const View& values, const UpdateRules& rules) const;
   // What the rule measures, by number.
   enum class Of : uint8_t { weights, directions };
   std::vector<Of> measured() const;
-  // The sums of chunks of the elements [place, place + numel) of the slots in one tier.
+  // The sums of chunks of the elements [place, place + numel) of all slots, or of those in host
+  // memory.
   View chunk_sums(size_t kind, bool in_host, int64_t place, int64_t numel) const;
-  // The values of this rank's nodes in the open window: of a node one of each kind.
-  std::vector<double> own_sums() const;
-  void finish_sums();
+  // The sums of the chunks of all ranks. `room`: memory for them, or null where this rank has all.
+  View all_chunk_sums(const Block& room) const;
+  Block take_chunk_room() const;
+  // [kinds] f64 of a parameter, and [num_rates()].
+  View sums_of(const Whole& whole) const;
+  View rates_of(const Whole& whole, Tier tier) const;
+  int64_t rates_bytes() const;
+  const Whole* find(int group, Range range) const;
+  void finish_sums(const StepArguments& args);
+  void make_rates(const StepArguments& args);
+  void bring_sums();
   void copy_host_slots(bool to_device);
   // Memory for an exchange. All ranks take the same.
   struct Rooms {
@@ -183,8 +197,10 @@ class WholePhase {
 
   Window* open_ = nullptr;
   Block on_device_, in_host_;
-  // [kinds, chunks] f64 sums of chunks, and an i64 that is not read.
+  // [kinds, chunks] f64 sums of chunks, and an i64 that is not read. On the device: of all slots.
   Block sums_on_device_, sums_in_host_;
+  Block sums_;                             // [parameters, kinds] f64
+  Block rates_on_device_, rates_in_host_;  // [parameters, num_rates()]
 };
 
 }  // namespace zinc::zero

@@ -39,8 +39,9 @@ namespace zinc::zero {
 // With "cuda_graph" the step is recorded, like the passes (Note [Recorded passes]), if the device
 // decides over it (Note [Verdict on the device]) and the optimizer reads its scalars on the device.
 // There are two parts, and between them the gather between ranks: the sums of squares; the verdict,
-// the update, and the copy of the result to the host. Norm, factor, skip and loss scale never leave
-// the device. Learning rate and bias corrections are written before each launch to where the
+// the update, and the copy of the result to the host. An update of whole parameters has its own
+// exchanges between ranks, which are recorded with it. Norm, factor, skip and loss scale never
+// leave the device. Learning rate and bias corrections are written before each launch to where the
 // kernels read them. The first step runs without graphs.
 struct RecordedStep {
   GraphedWork norm, update;
@@ -60,8 +61,9 @@ class WholeStep {
     Stores& stores;
     UpdateRules& rules;
     const optim::Optimizer& optimizer;
-    bool host_decides = false;         // the update cannot follow a verdict on the device
-    RecordedStep* recorded = nullptr;  // null: nothing is recorded, or the optimizer has no scalars
+    bool host_decides = false;  // the update cannot follow a verdict on the device
+    // Null: nothing is recorded, or the optimizer has not has_scalars().
+    RecordedStep* recorded = nullptr;
   };
   WholeStep(const Parts& parts, const optim::Schedule& learning_rates);
 

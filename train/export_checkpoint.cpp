@@ -1,4 +1,4 @@
-#include "train/checkpoint/export.h"
+#include "train/export_checkpoint.h"
 
 #include <algorithm>
 #include <memory>
@@ -12,6 +12,7 @@
 #include "hub/model.h"
 #include "hub/model_folder.h"
 #include "nn/lora.h"
+#include "train/weights_for_use.h"
 #include "zero/update/training_state.h"
 
 namespace zinc::train {
@@ -53,32 +54,31 @@ std::optional<hub::AdapterConfig> adapter_of(const Checkpoint& checkpoint) {
   return std::nullopt;
 }
 
-// The weights of a checkpoint's parameters.
 class CheckpointWeights : public nn::WeightSource {
  public:
-  explicit CheckpointWeights(const Checkpoint& checkpoint) : checkpoint_(checkpoint) {}
+  explicit CheckpointWeights(const WeightsForUse& weights) : weights_(weights) {}
   std::optional<Shape> shape_of(const autograd::Parameter& parameter) const override {
-    return checkpoint_.shape_of(parameter.name(), zero::kWeightsKind);
+    return weights_.checkpoint().shape_of(parameter.name(), zero::kWeightsKind);
   }
   void read(const autograd::Parameter& parameter, int64_t begin, View out) const override {
-    checkpoint_.read(parameter.name(), zero::kWeightsKind, begin, out);
+    weights_.read(parameter.name(), begin, out);
   }
 
  private:
-  const Checkpoint& checkpoint_;
+  const WeightsForUse& weights_;
 };
 
-void export_adapter(const Checkpoint& checkpoint, const hub::AdapterConfig& adapter,
+void export_adapter(const WeightsForUse& weights, const hub::AdapterConfig& adapter,
                     nn::Model& model, const hub::NameMap& names, const std::string& folder) {
   hub::AdapterFolderWriter writer(folder, adapter, model, names,
-                                  {.tokenizer_folder = checkpoint.path()});
+                                  {.tokenizer_folder = weights.checkpoint().path()});
   std::vector<float> room(static_cast<size_t>(kBlockNumel));
   for (const auto& [name, parameter] : model.named_parameters()) {
     if (!parameter->requires_grad()) continue;
     for (int64_t begin = 0; begin < parameter->numel(); begin += kBlockNumel) {
       const int64_t count = std::min(kBlockNumel, parameter->numel() - begin);
       const View values(room.data(), DType::f32, Shape{count}, kCpu);
-      checkpoint.read(name, zero::kWeightsKind, begin, values);
+      weights.read(name, begin, values);
       writer.write(name, begin, values);
     }
   }
@@ -87,18 +87,9 @@ void export_adapter(const Checkpoint& checkpoint, const hub::AdapterConfig& adap
 
 }  // namespace
 
-void require_weights_for_use(const Checkpoint& checkpoint) {
-  if (!checkpoint.state().apart) return;
-  throw ConfigError(str(
-      checkpoint.path(), ": ", checkpoint.state().optimizer,
-      " trains with other weights than those for use, and a checkpoint has the former: take the "
-      "run's folder best/ or final/, which have the latter, or go on with the run (--resume) to "
-      "its end, which writes final/"));
-}
-
 void export_weights(const Checkpoint& checkpoint, const std::string& folder,
                     const ExportOptions& options) {
-  require_weights_for_use(checkpoint);
+  const WeightsForUse for_use(checkpoint);
   checkpoint.verify_texts();
   const files::json::Value config = config_of(checkpoint);
   const std::optional<hub::AdapterConfig> adapter = adapter_of(checkpoint);
@@ -117,14 +108,14 @@ void export_weights(const Checkpoint& checkpoint, const std::string& folder,
     }
     hub::write_model_folder(folder, text_with_dtype(config, to), specs, writing,
                             [&](std::string_view name, int64_t begin, View values) {
-                              checkpoint.read(name, zero::kWeightsKind, begin, values);
+                              for_use.read(name, begin, values);
                             });
     return;
   }
   const hub::ModelConfig model_config = hub::parse_model_config(config);
   const std::unique_ptr<nn::Model> model = hub::make_model(model_config);
   nn::add_lora(*model, adapter->lora, nn::NamesNothing::ignored);
-  const CheckpointWeights weights(checkpoint);
+  const CheckpointWeights weights(for_use);
   nn::require_fit(weights, *model);
   if (options.merge_lora) {
     hub::write_merged(folder, text_with_dtype(config, to), to,
@@ -134,7 +125,7 @@ void export_weights(const Checkpoint& checkpoint, const std::string& folder,
   if (options.dtype && to != DType::f32) {
     throw ConfigError("an adapter's weights are saved in f32: --dtype goes with --merge-lora");
   }
-  export_adapter(checkpoint, *adapter, *model, writing.names, folder);
+  export_adapter(for_use, *adapter, *model, writing.names, folder);
 }
 
 }  // namespace zinc::train
