@@ -429,7 +429,7 @@ TEST(ElementUpdate, ManySteps_MatchTheFormulaInF64) {
 }
 
 // Note [Weights in 16 bits].
-TEST(ElementUpdate, WeightsInBf16_AreRoundedByChance) {
+void expect_weights_rounded_by_chance() {
   const RandomKey random{.key = 77, .counter_high = 5};
   const RandomKey of_weights = random_of_weights(random);
   for (const UpdateRule rule : kRules) {
@@ -463,6 +463,13 @@ TEST(ElementUpdate, WeightsInBf16_AreRoundedByChance) {
       }
     }
   }
+}
+
+TEST(ElementUpdate, WeightsInBf16_AreRoundedByChance) {
+  expect_weights_rounded_by_chance();
+  if (!test::runs_on_cuda()) return;
+  const test::DeviceScope scope(kCpu);
+  expect_weights_rounded_by_chance();
 }
 
 TEST(ElementUpdate, Skip_LeavesEveryBit) {
