@@ -440,7 +440,7 @@ TEST(ElementUpdate, ManySteps_MatchTheFormulaInF64) {
 }
 
 // Note [Weights in 16 bits].
-TEST(ElementUpdate, WeightsInBf16_AreRoundedByChance) {
+void expect_weights_rounded_by_chance() {
   const RandomKey random{.key = 77, .counter_high = 5};
   const RandomKey of_weights = random_of_weights(random);
   for (const UpdateRule rule : kRules) {
@@ -474,6 +474,13 @@ TEST(ElementUpdate, WeightsInBf16_AreRoundedByChance) {
       }
     }
   }
+}
+
+TEST(ElementUpdate, WeightsInBf16_AreRoundedByChance) {
+  expect_weights_rounded_by_chance();
+  if (!test::runs_on_cuda()) return;
+  const test::DeviceScope scope(kCpu);
+  expect_weights_rounded_by_chance();
 }
 
 TEST(ElementUpdate, Skip_LeavesEveryBit) {

@@ -239,32 +239,50 @@ TEST(AWholeRule, ThatMeasures_GivesTheSameBitsOnEveryStageTierAndWorld) {
   EXPECT_EQ(train(config, 2, 4, lars).values, wanted.values) << "written behind";
 }
 
+// The lengths of the steps of all parameters, in learning rates, over the lengths of weights. Those
+// of weights of 0 are left out.
+void expect_steps_of_norm(const EngineConfig& config, int world_size, double wanted,
+                          std::unique_ptr<optim::Optimizer> (*make)() = nullptr) {
+  comm::run_local_ranks(world_size, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
+    nn::Gpt2 model(tiny_config());
+    EngineOptions options;
+    if (make != nullptr) options.optimizer = make();
+    Engine engine(model, config, world, std::move(options));
+    std::map<std::string, std::vector<double>> before;
+    for (const auto& [name, parameter] : model.named_parameters()) {
+      before[name] = engine.parameter(name).to_vector<double>();
+    }
+    engine.backward(engine.forward(make_batch(world.rank())));
+    engine.step();
+    size_t compared = 0;
+    for (const auto& [name, from] : before) {
+      const std::vector<double> to = engine.parameter(name).to_vector<double>();
+      double length = 0.0, moved = 0.0;
+      for (size_t i = 0; i < from.size(); ++i) {
+        length += from[i] * from[i];
+        moved += (from[i] - to[i]) * (from[i] - to[i]);
+      }
+      if (length == 0.0) continue;
+      EXPECT_NEAR(std::sqrt(moved / length) / config.optimizer.hyper.lr, wanted, 1e-4) << name;
+      ++compared;
+    }
+    EXPECT_GT(compared, 5u);
+  });
+}
+
 TEST(AWholeRule, ThatMeasures_StepsByTheNormOfEachParameter) {
-  for (const int world_size : {1, 3}) {
-    comm::run_local_ranks(world_size, {.seed = 5, .num_threads = 1}, [&](comm::World& world) {
-      nn::Gpt2 model(tiny_config());
-      EngineConfig config = config_of(2, DType::f32);
-      config.batch.accumulation = 1;
-      config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1, .momentum = 0.9};
-      EngineOptions options;
-      options.optimizer = lars();
-      Engine engine(model, config, world, std::move(options));
-      std::map<std::string, std::vector<double>> before;
-      for (const auto& [name, parameter] : model.named_parameters()) {
-        before[name] = engine.parameter(name).to_vector<double>();
-      }
-      engine.backward(engine.forward(make_batch(world.rank())));
-      engine.step();
-      for (const auto& [name, from] : before) {
-        const std::vector<double> to = engine.parameter(name).to_vector<double>();
-        double length = 0.0, moved = 0.0;
-        for (size_t i = 0; i < from.size(); ++i) {
-          length += from[i] * from[i];
-          moved += (from[i] - to[i]) * (from[i] - to[i]);
-        }
-        EXPECT_NEAR(std::sqrt(moved), 1e-2 * std::sqrt(length), 1e-6 * std::sqrt(length)) << name;
-      }
-    });
+  EngineConfig config = config_of(2, DType::f32);
+  config.batch.accumulation = 1;
+  config.optimizer.hyper = {.lr = 1e-2, .weight_decay = 0.1, .momentum = 0.9};
+  for (const int world_size : {1, 3}) expect_steps_of_norm(config, world_size, 1.0, lars);
+  // Behind one update the correction of LAMB's moments is sqrt(1 - beta2) / (1 - beta1).
+  config.optimizer.kind = optim::OptimizerKind::lamb;
+  config.optimizer.lamb = {.least_ratio = 1e-9, .most_ratio = 1e9};
+  for (const OffloadDevice device : {OffloadDevice::none, OffloadDevice::cpu}) {
+    config.zero.offload_optimizer.device = device;
+    for (const int world_size : {1, 3}) {
+      expect_steps_of_norm(config, world_size, std::sqrt(1.0 - 0.999) / (1.0 - 0.9));
+    }
   }
 }
 
