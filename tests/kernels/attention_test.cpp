@@ -68,6 +68,23 @@ constexpr Case kCases[] = {
     {"AllTerms", 2, 150, 290, 4, 2, 16,
      kCausal | kLengths | kDocuments | kAlibi | kDistanceBias | kDropout | kScale | kWindow |
          kSoftcap},
+    {"Layout", 1, 140, 140, 2, 2, 16, kLayout},
+    {"OneLayout", 2, 150, 150, 4, 2, 16, kOneLayout},
+    {"CausalLayout", 2, 150, 150, 2, 1, 24, kCausal | kLayout},
+    {"LayoutOfManyKeys", 1, 700, 1300, 2, 1, 8, kOneLayout},
+    {"CausalLayoutOfManyKeys", 1, 300, 1300, 2, 1, 16, kCausal | kLayout},
+    {"LayoutOfCachedKeys", 2, 3, 200, 4, 2, 8, kCausal | kLayout},
+    {"LayoutAndLengths", 3, 70, 70, 2, 2, 16, kLayout | kLengths},
+    {"LayoutAndAlibi", 2, 150, 150, 4, 2, 16, kLayout | kAlibi},
+    {"LayoutAndBias", 2, 70, 140, 2, 1, 16, kLayout | kSharedBias | kDropout},
+    {"PlacedLayout", 2, 70, 150, 4, 2, 16, kCausal | kPlace | kLayout | kWindow},
+    {"FarLayout", 2, 70, 150, 4, 2, 16, kFarPlace | kOneLayout | kDropout},
+    {"LayoutAndAllTerms", 2, 150, 290, 4, 2, 16,
+     kCausal | kLengths | kDocuments | kAlibi | kDistanceBias | kDropout | kScale | kWindow |
+         kSoftcap | kLayout},
+    {"PlacedLayoutAndAllTerms", 2, 150, 290, 4, 2, 12,
+     kCausal | kPlace | kLengths | kDocuments | kAlibi | kDistanceBias | kDropout | kScale |
+         kSoftcap | kOneLayout},
 };
 
 double value_of(const View& view, int64_t a, int64_t b, int64_t c, int64_t d) {
@@ -75,12 +92,17 @@ double value_of(const View& view, int64_t a, int64_t b, int64_t c, int64_t d) {
   return view.data_as<double>()[at];
 }
 
-// Whether query i sees key j, by the text of the header.
-bool sees(const Inputs& x, int64_t b, int64_t i, int64_t j) {
+// Whether query i of head h sees key j, by the text of the header.
+bool sees(const Inputs& x, int64_t b, int64_t h, int64_t i, int64_t j) {
   const int64_t position = x.first_query() + i, key = x.first_key() + j;
   if (x.mask.causal && key > position) return false;
   if (x.mask.window > 0 && std::abs(position - key) >= x.mask.window) return false;
   if (x.mask.key_lengths && static_cast<double>(key) >= x.lengths.at(b)) return false;
+  if (x.mask.layout.blocks) {
+    const BlockLayout& layout = *x.mask.layout.blocks;
+    const int64_t row = position / layout.block(), column = key / layout.block();
+    if (!layout.sees(x.mask.layout.first_head + h, row, column)) return false;
+  }
   if (x.mask.key_begin && static_cast<double>(key) < x.begin.at(b * x.c.Tq + i)) return false;
   return !(x.mask.key_end && static_cast<double>(key) >= x.end.at(b * x.c.Tq + i));
 }
@@ -96,7 +118,7 @@ void forward_naively(const Inputs& x, HostArray& out, HostArray& lse) {
         double sum = 0.0;
         std::vector<double> total(static_cast<size_t>(c.D), 0.0);
         for (int64_t j = 0; j < c.Tk; ++j) {
-          if (!sees(x, b, i, j)) continue;
+          if (!sees(x, b, h, i, j)) continue;
           double s = 0.0;
           for (int64_t d = 0; d < c.D; ++d)
             s += value_of(x.q(), b, i, h, d) * value_of(x.k(), b, j, g, d);
