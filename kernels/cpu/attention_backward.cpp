@@ -173,9 +173,8 @@ void Backward::add_to_keys(const BlockProduct& product, const std::byte* scores,
   product.run(scores, rows, buffers.gathered_sums, buffers.scratch);
   const float* from = buffers.gathered_sums;
   for (const KeyRange& run : chunk.runs) {
-    float* to = sum + run.begin * p.D;
     const int64_t count = (run.end - run.begin) * p.D;
-    for (int64_t e = 0; e < count; ++e) to[e] += from[e];
+    add_elements(from, count, sum + run.begin * p.D);
     from += count;
   }
 }

@@ -222,6 +222,11 @@ void scale_all(float* x, int64_t rows, int64_t cols, const float* factor) {
   }
 }
 
+void add(const float* x, int64_t count, float* to) {
+  for_each_vector(count, [&](int64_t c, auto load, auto store)
+                             HWY_ATTR { store(hn::Add(load(to + c), load(x + c)), to + c); });
+}
+
 template <class T>
 void divide_as(const float* x, int64_t rows, int64_t cols, const float* divisor, T* to,
                int64_t to_stride) {
@@ -285,6 +290,7 @@ namespace zinc::kernels::cpu {
 HWY_EXPORT(softmax);
 HWY_EXPORT(backward);
 HWY_EXPORT(scale_all);
+HWY_EXPORT(add);
 HWY_EXPORT(divide);
 HWY_EXPORT(dot);
 
@@ -296,6 +302,9 @@ void softmax_block_backward(const ScoreBlock& block, const ScoreGradients& gradi
 }
 void scale_rows(float* x, int64_t rows, int64_t cols, const float* factor) {
   HWY_DYNAMIC_DISPATCH(scale_all)(x, rows, cols, factor);
+}
+void add_elements(const float* x, int64_t count, float* to) {
+  HWY_DYNAMIC_DISPATCH(add)(x, count, to);
 }
 void divide_rows(const float* x, int64_t rows, int64_t cols, const float* divisor, void* to,
                  DType dtype, int64_t to_stride) {

@@ -58,6 +58,8 @@ void softmax_block_backward(const ScoreBlock& block, const ScoreGradients& gradi
 
 // x[r, :] *= factor[r]
 void scale_rows(float* x, int64_t rows, int64_t cols, const float* factor);
+// to[e] += x[e] for `count` elements
+void add_elements(const float* x, int64_t count, float* to);
 // to[r, :] = round(x[r, :] / divisor[r]), 0 where the divisor is 0.
 void divide_rows(const float* x, int64_t rows, int64_t cols, const float* divisor, void* to,
                  DType dtype, int64_t to_stride);
