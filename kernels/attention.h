@@ -18,10 +18,10 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/block_layout.h"
 #include "core/philox.h"
 #include "core/stream.h"
 #include "core/view.h"
-#include "kernels/block_layout.h"
 #include "kernels/cost.h"
 
 namespace zinc::kernels {

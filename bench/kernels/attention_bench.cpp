@@ -32,7 +32,7 @@ std::string shape_of(const Case& c) {
 
 // Blocks are seen at random, and each sees itself: no two rows are the same, and few of the blocks
 // that a row sees lie side by side, which is the hardest case.
-std::shared_ptr<const kernels::BlockLayout> layout_of(const Case& c) {
+std::shared_ptr<const BlockLayout> layout_of(const Case& c) {
   if (c.block == 0) return nullptr;
   const int64_t n = c.T / c.block;
   std::vector<uint8_t> seen(static_cast<size_t>(n * n), 0);
@@ -47,7 +47,7 @@ std::shared_ptr<const kernels::BlockLayout> layout_of(const Case& c) {
       left -= see(static_cast<int64_t>(key.uniform(draw++) * static_cast<float>(n)));
     }
   }
-  return std::make_shared<const kernels::BlockLayout>(c.block, 1, n, seen);
+  return std::make_shared<const BlockLayout>(c.block, 1, n, seen);
 }
 constexpr Case kCases[] = {
     {4, 512, 12, 12, 64, true}, {2, 1024, 12, 12, 64, true}, {2, 1024, 12, 12, 64, false},
@@ -95,7 +95,7 @@ struct Tensors {
   Case c;
   Qkv in, gradient;
   Array out, lse, dout;
-  std::shared_ptr<const kernels::BlockLayout> layout;
+  std::shared_ptr<const BlockLayout> layout;
   std::optional<Array> words;
 
   Tensors(const Case& the_case, DType dtype, Array qkv, Array dout_values)

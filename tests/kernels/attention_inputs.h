@@ -135,7 +135,7 @@ struct Inputs {
       const uint64_t draw = hash_text(std::to_string((h * n + like) * n + column)) >> 20;
       seen.push_back(draw % 3 == 0 || column == std::max<int64_t>(like, 1) % n ? 1 : 0);
     }
-    const auto blocks = std::make_shared<const kernels::BlockLayout>(block, heads, n, seen);
+    const auto blocks = std::make_shared<const BlockLayout>(block, heads, n, seen);
     mask.layout = {.blocks = blocks, .first_head = heads == 1 ? 0 : 1};
     if (!runs_on_cuda()) return;
     words = HostArray({std::ssize(blocks->words())}, DType::i32);

@@ -185,6 +185,7 @@ void Reader::read_inner(const Key& key, const files::json::Value* value) {
     findings_.problem(*value, str(key.path, " ", problem_with(key, *value)));
     value = nullptr;
   }
+  if (value != nullptr && key.setting.set) key.setting.set(config_, *value);
   read_block(key.path, value);
 }
 

@@ -220,8 +220,24 @@ void settle(const Reading& reading) {
   tell_of_a_pipeline(reading);
 }
 
+// At the key where the file has it.
+void check_sparse_attention(const Reading& reading) {
+  const std::optional<nn::SparsityConfig>& config = reading.config.engine.sparse_attention;
+  if (!config) return;
+  for (const nn::SparsityProblem& problem : nn::problems_of(*config)) {
+    const std::string path = str("sparse_attention.", problem.key);
+    const std::string text = str(path, ": ", problem.text);
+    if (const files::json::Value* at = reading.find(path); at != nullptr) {
+      reading.findings.problem(*at, text);
+    } else {
+      reading.findings.problem(text);
+    }
+  }
+}
+
 void check_together(const Reading& reading) {
   const zero::EngineConfig& engine = reading.config.engine;
+  check_sparse_attention(reading);
   const auto attempt = [&](const auto& work) {
     try {
       work();

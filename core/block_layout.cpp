@@ -1,10 +1,10 @@
-#include "kernels/block_layout.h"
+#include "core/block_layout.h"
 
 #include <algorithm>
 
 #include "core/error.h"
 
-namespace zinc::kernels {
+namespace zinc {
 
 BlockLayout::BlockLayout(int64_t block, int64_t heads, int64_t blocks,
                          std::span<const uint8_t> seen)
@@ -53,4 +53,4 @@ int64_t BlockLayout::next(int64_t h, int64_t row, int64_t column, bool seen) con
   return blocks_;
 }
 
-}  // namespace zinc::kernels
+}  // namespace zinc

@@ -1,4 +1,4 @@
-// kernels/block_layout.h: which blocks of keys the blocks of queries see (Child et al. 2019,
+// core/block_layout.h: which blocks of keys the blocks of queries see (Child et al. 2019,
 // "Generating Long Sequences with Sparse Transformers", section 5).
 //
 // A sequence is cut into blocks of `block` positions. For each head, a layout says of every pair of
@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace zinc::kernels {
+namespace zinc {
 
 class BlockLayout {
  public:
@@ -68,4 +68,4 @@ class BlockLayout {
 
 using BlockLayoutPtr = std::shared_ptr<const BlockLayout>;
 
-}  // namespace zinc::kernels
+}  // namespace zinc
