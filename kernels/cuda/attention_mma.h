@@ -314,6 +314,33 @@ __device__ __forceinline__ void finish_scores(Fragments<kRowTiles, kCols>& score
   }
 }
 
+// The first tile of kKeys keys from `first` on of which the layout shows one to one of the queries;
+// `end` or more where there is none before `end`. The same for all threads of a block.
+template <int kKeys>
+__device__ __forceinline__ int64_t next_shown_tile(const AttentionShape& shape, int64_t h,
+                                                   const Keys& queries, int64_t first,
+                                                   int64_t end) {
+  while (first < end && !shape.layout_shows_any(h, queries, {first, first + kKeys})) {
+    first += kKeys;
+  }
+  return first;
+}
+
+// Scores that the layout hides become minus infinity. `queries`, `keys`: those of the fragments;
+// `place` as for finish_scores().
+template <int kRowTiles, int kCols, class Place>
+__device__ __forceinline__ void hide_by_layout(Fragments<kRowTiles, kCols>& scores,
+                                               const AttentionShape& shape, int64_t h,
+                                               const Keys& queries, const Keys& keys,
+                                               Place&& place) {
+  if (shape.layout_shows_all(h, queries, keys)) return;
+  for_each_score<kRowTiles, kCols>([&](int m, int n, int e, int row, int column) {
+    const QueryAndKey at = place(row, column);
+    const bool seen = shape.layout_sees(h, min_of(at.i, shape.Tq - 1), min_of(at.j, shape.Tk - 1));
+    scores[m][n][e] = seen ? scores[m][n][e] : -INFINITY;
+  });
+}
+
 // The factor that the kernels multiply scores with before the power of two. kPlain: nothing is
 // added to the scores, nothing is dropped, and the largest product makes the largest score.
 template <bool kPlain>

@@ -45,29 +45,38 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(ForwardArgs<T> arg
     commit_copies();
   };
   copy_rows_async<kD, kRows>(q_tile, args.q, b, h, first_row, Keys{0, shape.Tq}, shape.D);
-  int64_t first = keys.begin / kKeys * kKeys;
+  const Keys queries{first_row, first_row + kRows};
+  const Keys warp_queries{first_row + warp_row, first_row + warp_row + 16 * kRowTiles};
+  const auto tile_from = [&](int64_t from) {
+    return next_shown_tile<kKeys>(shape, h, queries, from, keys.end);
+  };
+  int64_t first = tile_from(keys.begin / kKeys * kKeys), next = first;
   copy_keys(first, 0);
   T* own = q_tile + warp_row * kD;
   const float factor = score_factor<kPlain>(shape);
   Softmax<kRowTiles> softmax;
   Fragments<kRowTiles, kD> out = {};
-  for (int stage = 0; first < keys.end; first += kKeys, stage ^= 1) {
+  for (int stage = 0; first < keys.end; first = next, stage ^= 1) {
     wait_copies<0>();
     __syncthreads();  // nor does anybody use the other stage any more
-    if (first + kKeys < keys.end) copy_keys(first + kKeys, stage ^ 1);
-    if (!row_keys.any_sees(static_cast<int>(first), kKeys)) continue;
+    next = tile_from(first + kKeys);
+    if (next < keys.end) copy_keys(next, stage ^ 1);
+    const Keys tile_keys{first, first + kKeys};
+    if (!row_keys.any_sees(static_cast<int>(first), kKeys) ||
+        !shape.layout_shows_any(h, warp_queries, tile_keys)) {
+      continue;
+    }
     const T* k_tile = stages + stage * 2 * kKeys * kD;
     Fragments<kRowTiles, kKeys> scores;
     multiply_rows<kD, kRowTiles, kKeys>(scores, own, k_tile);
+    const auto place = [&](int row, int column) {
+      return QueryAndKey{first_row + warp_row + row, first + column};
+    };
     if constexpr (!kPlain) {
-      finish_scores<kRowTiles, kKeys>(
-          scores, shape, b, h,
-          [&](int row, int column) {
-            return QueryAndKey{first_row + warp_row + row, first + column};
-          },
-          [](int, int, int, int, float) {});
+      finish_scores<kRowTiles, kKeys>(scores, shape, b, h, place, [](int, int, int, int, float) {});
     }
     hide_scores<kRowTiles, kKeys>(scores, row_keys, static_cast<int>(first));
+    hide_by_layout<kRowTiles, kKeys>(scores, shape, h, warp_queries, tile_keys, place);
     float shrink[kRowTiles][2];
     softmax.template weigh<kKeys>(scores, factor, shrink);
     shrink_rows<kRowTiles, kD>(out, shrink);

@@ -135,8 +135,11 @@ struct Inputs {
       const uint64_t draw = hash_text(std::to_string((h * n + like) * n + column)) >> 20;
       seen.push_back(draw % 3 == 0 || column == std::max<int64_t>(like, 1) % n ? 1 : 0);
     }
-    const auto blocks = std::make_shared<const BlockLayout>(block, heads, n, seen);
-    mask.layout = {.blocks = blocks, .first_head = heads == 1 ? 0 : 1};
+    set_layout(std::make_shared<const BlockLayout>(block, heads, n, seen), heads == 1 ? 0 : 1);
+  }
+  void set_layout(const BlockLayoutPtr& blocks, int64_t first_head) {
+    const DeviceScope scope(device_for(dtype));
+    mask.layout = {.blocks = blocks, .first_head = first_head};
     if (!runs_on_cuda()) return;
     words = HostArray({std::ssize(blocks->words())}, DType::i32);
     for (int64_t w = 0; w < words.numel(); ++w) {
