@@ -40,9 +40,10 @@ __device__ __forceinline__ float to_base_2(float lse) {
   return lse == -INFINITY ? 0.0f : lse * kLog2E;
 }
 
-template <class T, int kD, bool kPlain>
+template <class T, int kD, Known kKnown>
 __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
   constexpr int kRowTiles = kQueryTiles<kD>, kKeys = kKeysOf<kD>, kRows = kOwnRows<kRowTiles>;
+  constexpr bool kPlain = kKnown == Known::plain, kLayout = kKnown == Known::layout;
   const AttentionShape& shape = args.shape;
   T* q_tile = dynamic_shared<T>();
   T* dout_tile = q_tile + kRows * kD;
@@ -62,8 +63,9 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
   copy_rows_async<kD, kRows>(dout_tile, args.dout, b, h, first_row, Keys{0, shape.Tq}, shape.D);
   const Keys queries{first_row, first_row + kRows};
   const Keys warp_queries{first_row + warp_row, first_row + warp_row + 16 * kRowTiles};
+  const Shown<kLayout> shown{shape, h};
   const auto tile_from = [&](int64_t from) {
-    return next_shown_tile<kKeys>(shape, h, queries, from, keys.end);
+    return shown.template next_tile<kKeys>(queries, from, keys.end);
   };
   int64_t first = tile_from(keys.begin / kKeys * kKeys), next = first;
   copy_keys(first, 0);
@@ -87,8 +89,7 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
     next = tile_from(first + kKeys);
     if (next < keys.end) copy_keys(next, stage ^ 1);
     const Keys tile_keys{first, first + kKeys};
-    if (!row_keys.any_sees(static_cast<int>(first), kKeys) ||
-        !shape.layout_shows_any(h, warp_queries, tile_keys)) {
+    if (!row_keys.any_sees(static_cast<int>(first), kKeys) || !shown.any(warp_queries, tile_keys)) {
       continue;
     }
     const T* k_tile = stages + stage * 2 * kKeys * kD;
@@ -120,7 +121,7 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
         scores[m][n][e] = seen ? scores[m][n][e] : -INFINITY;
       });
     }
-    hide_by_layout<kRowTiles, kKeys>(scores, shape, h, warp_queries, tile_keys, place);
+    shown.template hide<kRowTiles, kKeys>(scores, warp_queries, tile_keys, place);
     for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int) {
       scores[m][n][e] = fast_exp2(fmaf(scores[m][n][e], factor, -lse[m][e / 2])) *
                         (has_cap ? dweights[m][n][e] : dscore(m, n, e));
@@ -175,11 +176,12 @@ __device__ __forceinline__ Keys queries_of_keys(const AttentionShape& shape, int
   return all;
 }
 
-template <class T, int kD, bool kPlain>
+template <class T, int kD, Known kKnown>
 __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) {
   constexpr int kRowTiles = kKeyTiles<kD>, kQueries = kQueriesOf<kD>;
   constexpr int kRows = kOwnRows<kRowTiles>, kSums = kSumsOf<kD>, kParts = kD / kSums;
   constexpr int kTile = kQueries * kD;
+  constexpr bool kPlain = kKnown == Known::plain, kLayout = kKnown == Known::layout;
   const AttentionShape& shape = args.shape;
   T* k_tile = dynamic_shared<T>();
   T* v_tile = k_tile + kRows * kD;
@@ -204,7 +206,7 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
   };
   // From a head and a tile on, to the first whose queries the layout shows one of the keys.
   const auto skip_hidden = [&](int& h, int& tile) {
-    while (h < end_head && !shape.layout_shows_any(h, queries_of_tile(tile), own_keys)) {
+    while (h < end_head && !Shown<kLayout>{shape, h}.any(queries_of_tile(tile), own_keys)) {
       if (++tile < end_tile) continue;
       ++h;
       tile = first_tile;
@@ -247,7 +249,7 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
       all &= mine[i].begin <= first_key && mine[i].end >= first_key + 16 * kRowTiles ? 1 : 0;
     }
     if (__any_sync(kFullWarp, any) == 0 ||
-        !shape.layout_shows_any(h, queries_of_tile(tile), warp_keys)) {
+        !Shown<kLayout>{shape, h}.any(queries_of_tile(tile), warp_keys)) {
       continue;
     }
     const bool all_see = __all_sync(kFullWarp, all) != 0;
@@ -282,7 +284,8 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
         scores[m][n][e] = seen ? scores[m][n][e] : -INFINITY;
       });
     }
-    hide_by_layout<kRowTiles, kQueries>(scores, shape, h, queries_of_tile(tile), warp_keys, place);
+    Shown<kLayout>{shape, h}.template hide<kRowTiles, kQueries>(scores, queries_of_tile(tile),
+                                                                warp_keys, place);
     for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int, int column) {
       const float weight = fast_exp2(fmaf(scores[m][n][e], factor, -mine[column].lse));
       dweights[m][n][e] = weight * (has_cap ? dweights[m][n][e] : dscore(m, n, e, column));
@@ -314,17 +317,17 @@ void mma_attention_backward(const AttentionProblem& p, const AttentionShape& sha
                             const AttentionGradients& gradients, const float* delta,
                             StreamRef stream) {
   const auto B = static_cast<unsigned>(p.B);
-  dispatch_mma(p, shape, [&]<class T, int kD, bool kPlain>() {
+  dispatch_mma(p, shape, [&]<class T, int kD, Known kKnown>() {
     const auto args = backward_args<T>(p, shape, gradients, delta);
     if (p.Tq > 0) {
       constexpr int kRows = kOwnRows<kQueryTiles<kD>>;
-      launch(dq_kernel<T, kD, kPlain>, dim3(blocks_of(p.Tq, kRows), static_cast<unsigned>(p.H), B),
+      launch(dq_kernel<T, kD, kKnown>, dim3(blocks_of(p.Tq, kRows), static_cast<unsigned>(p.H), B),
              dim3(kMmaThreads), (2 * kRows + 4 * kKeysOf<kD>)*kD * sizeof(T), stream, args);
     }
     if (p.Tk > 0) {
       constexpr int kRows = kOwnRows<kKeyTiles<kD>>, kQueries = kQueriesOf<kD>;
       constexpr unsigned kParts = kD / kSumsOf<kD>;
-      launch(dkv_kernel<T, kD, kPlain>,
+      launch(dkv_kernel<T, kD, kKnown>,
              dim3(blocks_of(p.Tk, kRows) * kParts, static_cast<unsigned>(p.G), B),
              dim3(kMmaThreads),
              (2 * kRows + 4 * kQueries) * kD * sizeof(T) + 2 * kQueries * sizeof(WalkedQuery),
