@@ -196,6 +196,22 @@ std::string layout_message(const nn::SparsityConfig& config, int64_t tokens) {
   return "nothing was thrown";
 }
 
+TEST(SparseAttention, ASequenceOfTheCommand_IsCheckedWithTheFile) {
+  const auto message = [](const std::string& block) -> std::string {
+    try {
+      parse_config("{\"train_micro_batch_size_per_gpu\": 1,\n\"sparse_attention\": " + block + "}",
+                   "ds.json", 1, {.sequence = 1000});
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  EXPECT_THAT(message("{\"block\": 32}"),
+              AllOf(HasSubstr("ds.json:2:31"), HasSubstr("take sequences of 992 or 1024")));
+  EXPECT_THAT(message("{}"),
+              AllOf(HasSubstr("ds.json:2:21"), HasSubstr("take sequences of 992 or 1008")));
+}
+
 TEST(SparseAttention, ASequenceThatDoesNotFit_IsRefusedWithTheNearest) {
   EXPECT_THAT(layout_message({.block = 64}, 1000),
               HasSubstr("sparse_attention.block: sequences of 1000 tokens do not consist of blocks "
