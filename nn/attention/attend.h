@@ -121,13 +121,11 @@ class AttentionLayer : public Module {
   // itself.
   AttentionLayer(Module& parent, std::string name, const AttentionForm& form);
 
-  int64_t num_heads() const { return form_.heads; }
-  bool is_causal() const { return form_.causal; }
+  const AttentionForm& form() const { return form_; }
   // AttentionForm::layout from now on. Throws InvalidArgument for a layout of other heads.
   void take_layout(std::shared_ptr<AttentionLayout> layout);
 
  protected:
-  const AttentionForm& form() const { return form_; }
   // For members of the layer. The norms and sinks must outlive it.
   void norm_heads(RMSNorm& queries, RMSNorm& keys);
   void add_sinks(Parameter& sinks);

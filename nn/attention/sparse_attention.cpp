@@ -172,6 +172,22 @@ void for_each_attention(Module& model, const Visit& visit) {
   }
 }
 
+// Pairs of a query and a key of one head that the layout hides among the first positions, and that
+// causality does not hide.
+int64_t hidden_pairs(const BlockLayout& layout, int64_t head, int64_t positions, bool causal) {
+  const int64_t block = layout.block();
+  const auto rows_of = [&](int64_t at) { return std::min(block, positions - at * block); };
+  int64_t pairs = 0;
+  for (int64_t row = 0; row * block < positions; ++row) {
+    for (int64_t column = 0; column * block < positions; ++column) {
+      if (layout.sees(head, row, column) || (causal && column > row)) continue;
+      const int64_t rows = rows_of(row);
+      pairs += causal && column == row ? rows * (rows + 1) / 2 : rows * rows_of(column);
+    }
+  }
+  return pairs;
+}
+
 }  // namespace
 
 BlockLayoutPtr make_layout(const SparsityConfig& config, const LayoutExtent& extent) {
@@ -218,7 +234,7 @@ void use_sparse_attention(Module& model, const SparsityConfig& config, const Lay
   std::map<std::pair<int64_t, uint64_t>, std::shared_ptr<AttentionLayout>> made;
   for_each_attention(model, [&](AttentionLayer& layer) {
     LayoutExtent own = extent;
-    own.heads = layer.num_heads();
+    own.heads = layer.form().heads;
     if (draws_at_random(config)) own.site = hash_text(layer.path());
     auto& layout = made[{own.heads, own.site}];
     if (layout == nullptr) {
@@ -236,8 +252,25 @@ bool hides_part_of(Module& model, const SparsityConfig& config) {
   const bool shows_later =
       config.mode == SparsityMode::dense || config.direction() == SparsityDirection::bidirectional;
   bool is_causal = false;
-  for_each_attention(model, [&](AttentionLayer& layer) { is_causal |= layer.is_causal(); });
+  for_each_attention(model, [&](AttentionLayer& layer) { is_causal |= layer.form().causal; });
   return shows_later && is_causal;
+}
+
+double hidden_flops_per_token(Module& model, int64_t sequence) {
+  constexpr double kOperations = 12;  // two products, forward once and backward twice
+  double flops = 0.0;
+  for_each_attention(model, [&](AttentionLayer& layer) {
+    const AttentionForm& form = layer.form();
+    if (form.layout == nullptr) return;
+    const BlockLayout& layout = *form.layout->blocks();
+    const auto heads_alike = static_cast<double>(form.heads / layout.heads());
+    for (int64_t h = 0; h < layout.heads(); ++h) {
+      const int64_t pairs = hidden_pairs(layout, h, sequence, form.causal);
+      flops += kOperations * heads_alike * static_cast<double>(form.head_dim * pairs) /
+               static_cast<double>(sequence);
+    }
+  });
+  return flops;
 }
 
 }  // namespace zinc::nn

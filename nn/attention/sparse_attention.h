@@ -52,5 +52,8 @@ void use_sparse_attention(Module& model, const SparsityConfig& config, const Lay
 void use_dense_attention(Module& model);
 // Whether a layer hides by its causality what the configuration shows.
 bool hides_part_of(Module& model, const SparsityConfig& config);
+// What Model::flops_per_token() counts of attention and the model's layouts hide, for sequences of
+// so many positions: 12 operations for each hidden pair of positions and feature of the heads.
+double hidden_flops_per_token(Module& model, int64_t sequence);
 
 }  // namespace zinc::nn
