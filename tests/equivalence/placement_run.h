@@ -51,6 +51,7 @@ inline EngineConfig config_of(const Case& c) {
   config.determinism = c.determinism;
   config.optimizer.moments = c.moments;
   config.optimizer.kind = c.rule;
+  config.optimizer.one_bit.freeze_step = 1;
   config.optimizer.narrow_weights = c.narrow_weights;
   config.optimizer.matrix_hyper = {.lr = 1e-2, .weight_decay = 0.1, .momentum = 0.9};
   config.fp8 = c.fp8;
@@ -117,7 +118,8 @@ inline Outcome run(const Case& c, const EngineConfig& config, int steps,
           batches.push_back(make_batch(c.family, global, c.tokens_of(global)));
         }
         engine.run_passes(batches);
-        if (step + 1 == steps && micro + together == c.accumulation) {
+        const bool has_gradient = !config.sends_signs();  // signs alone have travelled
+        if (has_gradient && step + 1 == steps && micro + together == c.accumulation) {
           take(engine.gradient(sample));
         }
         const StepResult result = engine.step();
