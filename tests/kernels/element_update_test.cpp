@@ -73,12 +73,11 @@ Element<A> step(Element<A> e, A gradient, A factor, const ElementUpdate& args) {
   const double correction1 = 1.0 - std::pow(c.beta1, double(args.step));
   const double correction2 = 1.0 - std::pow(c.beta2, double(args.step));
   const bool is_adam = args.rule == UpdateRule::adamw || args.rule == UpdateRule::amsgrad;
-  const bool is_l2 = is_adam ? !c.decoupled
-                             : args.rule != UpdateRule::lamb && args.rule != UpdateRule::lion &&
-                                   args.rule != UpdateRule::onebit &&
-                                   args.rule != UpdateRule::running_mean &&
-                                   args.rule != UpdateRule::schedulefree &&
-                                   args.rule != UpdateRule::sgdw;
+  const bool is_l2 =
+      is_adam ? !c.decoupled
+              : args.rule != UpdateRule::lamb && args.rule != UpdateRule::lion &&
+                    args.rule != UpdateRule::onebit && args.rule != UpdateRule::running_mean &&
+                    args.rule != UpdateRule::schedulefree && args.rule != UpdateRule::sgdw;
   A g = gradient * factor;
   if (c.weight_decay != 0.0 && is_l2) g = std::fma(A(c.weight_decay), e.w, g);
   const auto decay = [&] {
