@@ -198,6 +198,7 @@ using autograd::logsumexp;
 using autograd::LossOptions;
 using autograd::LossScope;
 using autograd::make_alibi_slopes;
+using autograd::make_layout_words;
 using autograd::make_relative_buckets;
 using autograd::make_rotary_table;
 using autograd::masked_fill;

@@ -145,6 +145,7 @@ int make_plan(PlanArguments options) {
     }
   }
   options.plan.fields = plan::fields_of(model.config, options.pack);
+  options.flags.sequence = options.plan.seq;
   options.flags.hidden_size = hub::hidden_size(model.config);
   const int ranks_per_host =
       options.ranks_per_host > 0 ? options.ranks_per_host : std::min(options.plan.world, 8);

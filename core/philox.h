@@ -22,6 +22,7 @@ enum class Purpose : uint32_t {
   sampling = 4,
   test = 5,
   masking = 6,
+  sparsity = 7,
 };
 
 struct PhiloxBlock {

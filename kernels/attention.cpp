@@ -21,6 +21,23 @@ void require_heads(std::string_view op, std::string_view name, const ConstView& 
   require_operand(op, name, view, dtype, shape);
 }
 
+void check_layout(std::string_view op, const AttentionProblem& p) {
+  const AttentionMask::Layout& layout = p.mask.layout;
+  const BlockLayout& blocks = *layout.blocks;
+  require(layout.first_head >= 0, op, ": the layout's first head must not be ", layout.first_head);
+  require(blocks.heads() == 1 || layout.first_head + p.H <= blocks.heads(), op, ": a layout of ",
+          blocks.heads(), " heads has none for heads ", layout.first_head, " to ",
+          layout.first_head + p.H - 1);
+  const int64_t first = p.first_key() + std::min<int64_t>(p.position(0), 0);
+  const int64_t end = p.first_key() + std::max(p.position(p.Tq - 1) + 1, p.Tk);
+  require(p.Tq == 0 || (first >= 0 && end <= blocks.tokens()), op, ": a layout of ",
+          blocks.blocks(), " blocks of ", blocks.block(), " has positions 0 to ",
+          blocks.tokens() - 1, ", not ", first, " to ", end - 1);
+  if (!p.device.is_cuda()) return;
+  require_dense_operand(op, "the layout's words", layout.words, DType::i32,
+                        Shape{std::ssize(blocks.words())});
+}
+
 void check_mask(std::string_view op, const AttentionProblem& p) {
   const AttentionMask& mask = p.mask;
   if (mask.key_lengths) {
@@ -52,6 +69,7 @@ void check_mask(std::string_view op, const AttentionProblem& p) {
     require(fits, op, ": bias must be [", p.B, " or 1, ", p.H, " or 1, ", p.Tq, ", ", p.Tk,
             "] or, by distance, [", p.H, " or 1, ", p.Tq + p.Tk - 1, "], not ", shape);
   }
+  if (mask.layout.blocks) check_layout(op, p);
   const float probability = p.dropout.probability;
   require(probability >= 0.0f && probability < 1.0f, op,
           ": the dropout probability must be in [0, 1), not ", probability);
@@ -64,7 +82,8 @@ void forget_place(AttentionMask& mask, const AttentionProblem& p) {
   const bool by_values = mask.key_lengths || mask.key_begin || mask.key_end;
   const bool by_distance = mask.window > 0 || mask.alibi_slopes;
   if (!by_values && !by_distance && p.ahead() >= p.Tk - 1) mask.causal = false;
-  if (by_values || (p.ahead() != p.Tk - p.Tq && (by_distance || mask.causal))) return;
+  if (by_values || mask.layout.blocks || (p.ahead() != p.Tk - p.Tq && (by_distance || mask.causal)))
+    return;
   mask.origin.reset();
 }
 
@@ -102,26 +121,55 @@ AttentionProblem problem_of(std::string_view op, const Args& args) {
   return p;
 }
 
-// How many (query, key) pairs a shape has; masks that depend on values do not count.
+// The pairs of one head with a layout.
+int64_t pairs_of_layout(const AttentionProblem& p, int64_t h) {
+  int64_t pairs = 0;
+  for (int64_t i = 0; i < p.Tq;) {
+    const int64_t end = p.end_of_layout_row(i);
+    const KeyRange first = p.keys_of(0, i), last = p.keys_of(0, end - 1);
+    p.for_each_run(h, i, [&](const KeyRange& run) {
+      // Ranges grow with the query.
+      if (run.begin >= last.begin && run.end <= first.end) {
+        pairs += (end - i) * (run.end - run.begin);
+        return;
+      }
+      for (int64_t row = i; row < end; ++row) {
+        const KeyRange seen = run.within(p.keys_of(0, row));
+        if (!seen.empty()) pairs += seen.end - seen.begin;
+      }
+    });
+    i = end;
+  }
+  return pairs;
+}
+
+// How many (query, key) pairs a shape has in all heads; masks that depend on values do not count.
 int64_t visible_pairs(const ConstView& q, const ConstView& k, const AttentionMask& mask) {
-  AttentionProblem p{.Tq = q.dim(1), .Tk = k.dim(1)};
-  p.mask = {.causal = mask.causal, .window = mask.window, .origin = mask.origin};
+  AttentionProblem p{.Tq = q.dim(1), .Tk = k.dim(1), .H = q.dim(2)};
+  p.mask = {
+      .causal = mask.causal, .window = mask.window, .origin = mask.origin, .layout = mask.layout};
+  if (mask.layout.blocks) {
+    if (mask.layout.blocks->heads() == 1) return p.H * pairs_of_layout(p, 0);
+    int64_t pairs = 0;
+    for (int64_t h = 0; h < p.H; ++h) pairs += pairs_of_layout(p, h);
+    return pairs;
+  }
   if (mask.window == 0 && !mask.origin) {
     const int64_t rows = std::min(p.Tq, p.Tk);  // queries that see a key
-    return mask.causal ? rows * (p.Tk - rows) + rows * (rows + 1) / 2 : p.Tq * p.Tk;
+    return p.H * (mask.causal ? rows * (p.Tk - rows) + rows * (rows + 1) / 2 : p.Tq * p.Tk);
   }
   int64_t pairs = 0;
   for (int64_t i = 0; i < p.Tq; ++i) {
     const KeyRange keys = p.keys_of(0, i);
     if (!keys.empty()) pairs += keys.end - keys.begin;
   }
-  return pairs;
+  return p.H * pairs;
 }
 
 int64_t bytes_of(const AttentionMask& mask) {
   return optional_bytes(mask.key_lengths) + optional_bytes(mask.key_begin) +
          optional_bytes(mask.key_end) + optional_bytes(mask.alibi_slopes) +
-         optional_bytes(mask.bias);
+         optional_bytes(mask.bias) + optional_bytes(mask.layout.words);
 }
 
 void run_forward_on_cuda(const AttentionProblem& p, const HeadsView& out, void* lse,
@@ -202,8 +250,9 @@ void attention_forward(const AttentionForward& args, StreamRef stream) {
     require_apart(kOp, "out", args.out, name, view);
   }
   if (args.lse) require_dense_operand(kOp, "lse", args.lse, p.wide(), Shape{p.B, p.H, p.Tq});
-  require_same_device(kOp, {args.q, args.k, args.v, args.out, args.lse, p.mask.key_lengths,
-                            p.mask.key_begin, p.mask.key_end, p.mask.alibi_slopes, p.mask.bias});
+  require_same_device(
+      kOp, {args.q, args.k, args.v, args.out, args.lse, p.mask.key_lengths, p.mask.key_begin,
+            p.mask.key_end, p.mask.alibi_slopes, p.mask.bias, p.mask.layout.words});
   if (args.q.numel() == 0) return;
   if (p.device.meta) note_kernel(kOp, cost(args), p.device, stream, WorkKind::attention, p.dtype);
   const HeadsView out(args.out);
@@ -235,7 +284,7 @@ void attention_backward(const AttentionBackward& args, StreamRef stream) {
   }
   require_same_device(kOp, {args.q, args.k, args.v, args.out, args.lse, args.dout, args.dq, args.dk,
                             args.dv, args.dbias, p.mask.key_lengths, p.mask.key_begin,
-                            p.mask.key_end, p.mask.alibi_slopes, p.mask.bias});
+                            p.mask.key_end, p.mask.alibi_slopes, p.mask.bias, p.mask.layout.words});
   if (p.B == 0 || p.H == 0) {
     if (args.dbias) fill({.y = args.dbias, .value = 0.0}, stream);
     return;
@@ -252,12 +301,12 @@ void attention_backward(const AttentionBackward& args, StreamRef stream) {
   cpu::run_attention_backward(p, gradients, stream);
 }
 
-// Two products of D multiply-adds per visible pair and head.
+// Two products of D multiply-adds per visible pair.
 Cost cost(const AttentionForward& args) {
   const int64_t pairs = visible_pairs(args.q, args.k, args.mask);
   return {.bytes_read = args.q.bytes() + args.k.bytes() + args.v.bytes() + bytes_of(args.mask),
           .bytes_written = args.out.bytes() + optional_bytes(args.lse),
-          .flops = 2 * 2 * args.q.dim(0) * args.q.dim(2) * args.q.dim(3) * pairs};
+          .flops = 2 * 2 * args.q.dim(0) * args.q.dim(3) * pairs};
 }
 
 // Five products.
@@ -267,7 +316,7 @@ Cost cost(const AttentionBackward& args) {
                         args.dout.bytes() + args.lse.bytes() + bytes_of(args.mask),
           .bytes_written =
               args.dq.bytes() + args.dk.bytes() + args.dv.bytes() + optional_bytes(args.dbias),
-          .flops = 5 * 2 * args.q.dim(0) * args.q.dim(2) * args.q.dim(3) * pairs};
+          .flops = 5 * 2 * args.q.dim(0) * args.q.dim(3) * pairs};
 }
 
 }  // namespace zinc::kernels

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "core/block_layout.h"
 #include "core/philox.h"
 #include "core/stream.h"
 #include "core/view.h"
@@ -49,6 +50,14 @@ struct AttentionMask {
     int64_t query = 0, key = 0;
   };
   std::optional<Origin> origin{};
+  // Which blocks of positions see which; positions count from the start of the sequence, and all
+  // lie within the layout. Blocks that are not seen are neither read nor computed.
+  struct Layout {
+    BlockLayoutPtr blocks{};  // null: all blocks are seen
+    ConstView words{};        // blocks->words() in the device's memory, i32; absent on a CPU
+    int64_t first_head = 0;   // the layout's head for head 0, unless it has one for all heads
+  };
+  Layout layout{};
 };
 
 // Zeroes probability ((b * H + h) * Tq + i) * Tk + j where key.uniform(that) < probability and

@@ -22,6 +22,7 @@ std::string why_not_asked(AttentionPass pass, const AttentionProblem& p) {
   if (mask.key_begin || mask.key_end) return "documents are packed";
   if (mask.origin) return "the keys are a part of a sequence's";
   if (mask.bias) return "a bias is added";
+  if (mask.layout.blocks) return "a layout of blocks hides keys";
   if (p.softcap != 0.0) return "scores are capped";
   if (p.dropout.probability != 0.0f) return "dropout draws the numbers of zinc's own keys";
   if (mask.causal && !is_square) return "keys of earlier tokens are cached";

@@ -15,6 +15,9 @@ namespace zinc::kernels {
 struct KeyRange {
   int64_t begin, end;
   bool empty() const { return begin >= end; }
+  KeyRange within(const KeyRange& other) const {
+    return {std::max(begin, other.begin), std::min(end, other.end)};
+  }
 };
 
 // A [B, T, heads, D] tensor; strides in elements.
@@ -77,6 +80,33 @@ struct AttentionProblem {
       all = {std::min(all.begin, one.begin), std::max(all.end, one.end)};
     }
     return all;
+  }
+
+  // --- the layout of blocks
+  int64_t layout_head(int64_t h) const {
+    return mask.layout.blocks->head_of(mask.layout.first_head + h);
+  }
+  // The layout's row for query i.
+  int64_t layout_row(int64_t i) const {
+    return (position(i) + first_key()) / mask.layout.blocks->block();
+  }
+  // One past the last query whose layout is that of query i.
+  int64_t end_of_layout_row(int64_t i) const {
+    if (!mask.layout.blocks) return Tq;
+    const int64_t end = (layout_row(i) + 1) * mask.layout.blocks->block();
+    return std::min(end - first_key() - ahead(), Tq);
+  }
+  // visit(KeyRange) for every run of keys that the layout shows to query i of head h, in order: all
+  // keys without a layout. The other conditions hide some of them.
+  template <class Visit>
+  void for_each_run(int64_t h, int64_t i, const Visit& visit) const {
+    if (!mask.layout.blocks) return visit(KeyRange{0, Tk});
+    const BlockLayout& layout = *mask.layout.blocks;
+    layout.for_each_run(layout_head(h), layout_row(i), [&](int64_t begin, int64_t end) {
+      const KeyRange keys{std::max<int64_t>(begin * layout.block() - first_key(), 0),
+                          std::min(end * layout.block() - first_key(), Tk)};
+      if (!keys.empty()) visit(keys);
+    });
   }
 
   // How the bias, or its gradient, is read as a [B, H, Tq, Tk] matrix: strides in elements, 0 where

@@ -41,6 +41,25 @@ struct EncodeSigns {
 void encode_signs(const EncodeSigns& args, StreamRef stream);
 Cost cost(const EncodeSigns& args);
 
+// Scales, signs and residual of t in one pass, with one scale a chunk. Per element, each line
+// rounded to nearest even:
+//   s = last_scale * last_factor
+//   t = fma(share, x, last value with s) + residual
+// Then as sign_scales() of the sums that finite_norm() makes of t, and encode_signs() of t.
+struct SendSigns {
+  ConstView x;  // [n] f32
+  double share = 1.0;
+  ConstView last_bits;  // [n / 8] u8; absent, with last_scales: all values are 0
+  ConstView last_scales;
+  double last_factor = 1.0;
+  ConstView counts;  // [n / kSignChunk] i32
+  View residual;     // [n] f32, in place; may not overlap x
+  View bits;         // [n / 8] u8, overwrites
+  View scales;       // [n / kSignChunk] f32, overwrites
+};
+void send_signs(const SendSigns& args, StreamRef stream);
+Cost cost(const SendSigns& args);
+
 // y = keep * y + factor * value + addend. Per element, each line rounded to nearest even:
 //   s = scale * factor
 //   t = keep == 0 ? value with s : fma(keep, y, value with s)

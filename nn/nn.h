@@ -2,6 +2,7 @@
 #pragma once
 
 #include "nn/attention/self_attention.h"
+#include "nn/attention/sparse_attention.h"
 #include "nn/batch.h"
 #include "nn/buffer.h"
 #include "nn/dropout.h"

@@ -263,6 +263,8 @@ class RingAttention final : public autograd::Node {
         if (how_.key_begin.defined()) mask.key_begin = own_rows(how_.key_begin, c);
         if (slopes.defined()) mask.alibi_slopes = slopes.view();
         mask.origin = {.query = query, .key = key};
+        mask.layout = {.blocks = how_.layout, .first_head = how_.layout_head};
+        if (how_.layout_words.defined()) mask.layout.words = how_.layout_words.view();
         visit(c, k, mask);
       }
     }

@@ -17,6 +17,7 @@
 #include "hub/adapter.h"
 #include "hub/family.h"
 #include "hub/model.h"
+#include "nn/attention/sparse_attention.h"
 #include "plan/phantom_run.h"
 #include "train/checkpoint/save_checkpoint.h"
 #include "train/trainer.h"
@@ -364,7 +365,8 @@ Plan plan_in(comm::World& world, nn::Model& model, const hub::ModelConfigFile& m
   plan.fullest.rank = options.rank.value_or(0);
   plan.fullest.peaks = world.context().allocator().report();
   plan.flops_per_step =
-      model.flops_per_token(length) * static_cast<double>(plan.tokens_per_step) / options.world;
+      (model.flops_per_token(length) - nn::hidden_flops_per_token(model, length)) *
+      static_cast<double>(plan.tokens_per_step) / options.world;
   plan.fullest.is_whole = !watch.ends();
   count_step(log, &plan.fullest.kernel_flops, plan.fullest.copies);
   const std::optional<RankSpeed> speed = speed_of(log, options, plan.fullest.no_time);

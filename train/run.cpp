@@ -296,6 +296,13 @@ zero::Engine& Run::make_engine(nn::Model& model, const zero::EngineConfig& confi
                                zero::EngineOptions options) {
   require(options_.steps > 0, "run: steps must be positive, not ", options_.steps);
   options.total_steps = options_.steps;
+  const int64_t freeze_step = config.optimizer.one_bit.freeze_step;
+  if (config.sends_signs() && !options.optimizer && freeze_step >= options_.steps) {
+    notes_.push_back(str("optimizer.params.freeze_step ", freeze_step, " is not reached in ",
+                         options_.steps,
+                         " steps, and no signs travel: set it to 15 to 25 % of "
+                         "them"));
+  }
   const NoValues none;
   if (checkpoint_) options.weights = &none;
   engine_ = std::make_unique<zero::Engine>(model, config, world_, std::move(options));

@@ -8,6 +8,7 @@
 
 #include "comm/gather_values.h"
 #include "core/error.h"
+#include "nn/attention/sparse_attention.h"
 #include "train/train_batch.h"
 #include "train/weight_histograms.h"
 
@@ -298,7 +299,9 @@ StepMetrics Trainer::train_step() {
   const zero::StepResult step = train_batch(engine_, loader_, [&](const nn::Batch& batch) {
     tokens += batch.rows() * batch.positions();
     if (flops_per_token_ == 0.0) {
-      flops_per_token_ = engine_.model().flops_per_token(batch.positions());
+      nn::Model& model = engine_.model();
+      flops_per_token_ = model.flops_per_token(batch.positions()) -
+                         nn::hidden_flops_per_token(model, batch.positions());
     }
     samples_ += batch.rows() * engine_.world().data().size();
   });

@@ -22,6 +22,7 @@
 #include "core/trace_marks.h"
 #include "kernels/attention_library.h"
 #include "kernels/gemm_choice.h"
+#include "nn/attention/sparse_attention.h"
 #include "nn/buffer.h"
 #include "nn/embedding.h"
 #include "nn/first_values.h"
@@ -356,6 +357,26 @@ class EightBitProducts {
   const bool fp8_;
 };
 
+// The model's attention has layouts of blocks while it lives, if the configuration says so.
+class SparseAttention {
+ public:
+  SparseAttention(nn::Model& model, const EngineConfig& config, uint64_t seed)
+      : model_(model), is_on_(config.sparse_attention.has_value()) {
+    if (!is_on_) return;
+    nn::use_sparse_attention(model, *config.sparse_attention,
+                             {.tokens = config.batch.sequence, .seed = seed});
+  }
+  ~SparseAttention() {
+    if (is_on_) nn::use_dense_attention(model_);
+  }
+  SparseAttention(const SparseAttention&) = delete;
+  SparseAttention& operator=(const SparseAttention&) = delete;
+
+ private:
+  nn::Model& model_;
+  const bool is_on_;
+};
+
 }  // namespace
 
 class Engine::Impl {
@@ -372,6 +393,7 @@ class Engine::Impl {
         optimizer_(choose_optimizer(config_, options, context_.random().seed())),
         shared_(model, world, sharing(config_)),
         products_(model, config_.fp8),
+        sparse_(model, config_, context_.random().seed()),
         kernels_(context_, config_.wgmma),
         example_(example_of(model, config_, config.batch.sequence > 0, options)),
         cut_(prepare_model(model, config_, world, example_.batch)),
@@ -504,6 +526,7 @@ class Engine::Impl {
   std::unique_ptr<optim::Optimizer> optimizer_;
   parallel::SharedModel shared_;
   EightBitProducts products_;
+  SparseAttention sparse_;
   ChosenKernels kernels_;
   const RunExample example_;
   const std::unique_ptr<parallel::PipelineCut> cut_;  // null: this rank has all of the model

@@ -11,6 +11,7 @@
 
 #include "core/dtype.h"
 #include "kernels/wgmma_use.h"
+#include "nn/attention/sparsity_config.h"
 #include "nn/sequence_ranks.h"
 #include "optim/loss_scale_config.h"
 #include "optim/optimizer_config.h"
@@ -205,6 +206,9 @@ struct EngineConfig {
   // Logits of the head in 16 bits in training passes: Note [Logits of 16 bits] in
   // kernels/linear_cross_entropy.h.
   bool narrow_logits = false;
+  // Layouts of blocks for the model's attention, of BatchConfig::sequence positions: DeepSpeed's
+  // "sparse_attention". Absent: every query sees all keys.
+  std::optional<nn::SparsityConfig> sparse_attention{};
   // Products of linear layers in 8 bits: nn::use_fp8(). The model's dtype is bf16.
   bool fp8 = false;
   // Our own kernels for compute capability 9.0, of attention's forward and of matrix products.

@@ -10,6 +10,7 @@
 #include "comm/device_collectives.h"
 #include "hub/family.h"
 #include "kernels/attention_library.h"
+#include "nn/attention/sparse_attention.h"
 
 namespace zinc::apps {
 namespace {
@@ -137,6 +138,11 @@ void show_head(Console& console, const TrainingSetup& setup, const TrainArgument
   for (const std::string& notice : setup.config.notices) console.line("note: " + notice);
   if (const std::string_view on_dtype = model.note_on(engine.precision.dtype); !on_dtype.empty()) {
     console.line(fmt::format("note: {}", on_dtype));
+  }
+  if (engine.sparse_attention && nn::hides_part_of(model, *engine.sparse_attention)) {
+    console.line(
+        "note: sparse_attention: the model is causal, so tokens see what the layout shows and none "
+        "behind themselves; \"attention\": \"unidirectional\" leaves out what is never seen");
   }
   if (setup.config.dump_state) {
     console.line(train::resolved_json(setup.config, world.size()));

@@ -97,6 +97,7 @@ TrainingSetup set_up(const TrainArguments& options, int64_t world_size) {
   }
   train::Overrides flags = options.flags;
   if (setup.steps > 0) flags.total_steps = setup.steps;
+  flags.sequence = setup.seq;
   flags.hidden_size = hub::hidden_size(setup.model.config);
   if (!options.dtype.empty()) {
     flags.dtype = parse_dtype(options.dtype);

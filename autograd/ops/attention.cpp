@@ -1,5 +1,6 @@
 #include "autograd/ops/attention.h"
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "autograd/node.h"
 #include "autograd/recorded_draws.h"
 #include "autograd/view_shapes.h"
+#include "core/context.h"
 #include "kernels/attention.h"
 #include "kernels/attention_sinks.h"
 
@@ -22,17 +24,24 @@ struct Heads {
   int64_t size = 0;     // D
 };
 
-kernels::AttentionMask mask_of(bool causal, int64_t window, const Tensor& key_lengths,
-                               const Tensor& key_begin, const Tensor& key_end,
-                               const Tensor& alibi_slopes, const Tensor& bias) {
-  return {.causal = causal,
-          .window = window,
-          .key_lengths = view_or_absent(key_lengths),
-          .key_begin = view_or_absent(key_begin),
-          .key_end = view_or_absent(key_end),
-          .alibi_slopes = view_or_absent(alibi_slopes),
-          .bias = view_or_absent(bias)};
+kernels::AttentionMask mask_of(const AttentionOptions& options) {
+  return {.causal = options.causal,
+          .window = options.window,
+          .key_lengths = view_or_absent(options.key_lengths),
+          .key_begin = view_or_absent(options.key_begin),
+          .key_end = view_or_absent(options.key_end),
+          .alibi_slopes = view_or_absent(options.alibi_slopes),
+          .bias = view_or_absent(options.bias),
+          .layout = {.blocks = options.layout,
+                     .words = view_or_absent(options.layout_words),
+                     .first_head = options.layout_head}};
 }
+
+// The tensors of the options that a node saves, in their order.
+using MaskTensor = Tensor AttentionOptions::*;
+constexpr std::array<MaskTensor, 6> kMaskTensors{
+    &AttentionOptions::key_lengths,  &AttentionOptions::key_begin, &AttentionOptions::key_end,
+    &AttentionOptions::alibi_slopes, &AttentionOptions::bias,      &AttentionOptions::sinks};
 
 // Operands: q, k, v (or qkv for all three), then bias, sinks. Saved: q, k, v (or qkv and two
 // undefined ones), out, lse, key_lengths, key_begin, key_end, alibi_slopes, bias, sinks.
@@ -41,15 +50,14 @@ class AttentionNode final : public Node {
   AttentionNode(const AttentionOptions& options, const Heads& heads, bool packed, const Draw& drawn)
       : heads_(heads),
         packed_(packed),
-        causal_(options.causal),
-        window_(options.window),
-        scale_(options.scale),
-        softcap_(options.softcap),
+        options_(options),
         dropout_{.probability = static_cast<float>(options.dropout),
                  .key = drawn.key,
                  .counter = drawn.counter} {
-    has_ = {options.key_lengths.defined(),  options.key_begin.defined(), options.key_end.defined(),
-            options.alibi_slopes.defined(), options.bias.defined(),      options.sinks.defined()};
+    for (size_t i = 0; i < kMaskTensors.size(); ++i) {
+      has_[i] = (options.*kMaskTensors[i]).defined();
+      options_.*kMaskTensors[i] = {};  // the node saves them
+    }
   }
   std::string_view name() const override { return "attention"; }
 
@@ -60,14 +68,14 @@ class AttentionNode final : public Node {
     const Tensor v = packed_ ? q : pass.take_saved(2);
     const Tensor out = pass.take_saved(3);
     const Tensor lse = pass.take_saved(4);
-    std::array<Tensor, 6> mask;
-    for (size_t i = 0; i < mask.size(); ++i) {
-      if (has_[i]) mask[i] = pass.take_saved(5 + static_cast<int>(i));
+    AttentionOptions options = options_;
+    for (size_t i = 0; i < kMaskTensors.size(); ++i) {
+      if (has_[i]) options.*kMaskTensors[i] = pass.take_saved(5 + static_cast<int>(i));
     }
     const int bias_input = packed_ ? 1 : 3, sinks_input = bias_input + 1;
     if (has_[5] && pass.needs(sinks_input)) {
       Tensor dsinks = pass.gradient_memory(sinks_input);
-      kernels::attention_sinks_backward({.sinks = mask[5].view(),
+      kernels::attention_sinks_backward({.sinks = options.sinks.view(),
                                          .out = query_heads(ConstView(out.view())),
                                          .lse = lse.view(),
                                          .dout = query_heads(ConstView(dout.view())),
@@ -80,22 +88,21 @@ class AttentionNode final : public Node {
     Tensor dq = gradient_of(pass, 0, q);
     Tensor dk = packed_ ? dq : gradient_of(pass, 1, k);
     Tensor dv = packed_ ? dq : gradient_of(pass, 2, v);
-    kernels::attention_backward(
-        {.q = query_heads(ConstView(q.view())),
-         .k = key_heads(ConstView(k.view())),
-         .v = value_heads(ConstView(v.view())),
-         .out = query_heads(ConstView(out.view())),
-         .lse = lse.view(),
-         .dout = query_heads(ConstView(dout.view())),
-         .dq = query_heads(dq.view()),
-         .dk = key_heads(dk.view()),
-         .dv = value_heads(dv.view()),
-         .dbias = dbias.defined() ? dbias.view() : View(),
-         .scale = scale_,
-         .softcap = softcap_,
-         .mask = mask_of(causal_, window_, mask[0], mask[1], mask[2], mask[3], mask[4]),
-         .dropout = dropout_},
-        compute_stream());
+    kernels::attention_backward({.q = query_heads(ConstView(q.view())),
+                                 .k = key_heads(ConstView(k.view())),
+                                 .v = value_heads(ConstView(v.view())),
+                                 .out = query_heads(ConstView(out.view())),
+                                 .lse = lse.view(),
+                                 .dout = query_heads(ConstView(dout.view())),
+                                 .dq = query_heads(dq.view()),
+                                 .dk = key_heads(dk.view()),
+                                 .dv = value_heads(dv.view()),
+                                 .dbias = dbias.defined() ? dbias.view() : View(),
+                                 .scale = options.scale,
+                                 .softcap = options.softcap,
+                                 .mask = mask_of(options),
+                                 .dropout = dropout_},
+                                compute_stream());
     if (dbias.defined()) pass.give(bias_input, std::move(dbias));
     if (!packed_ && pass.needs(2)) pass.give(2, std::move(dv));
     if (!packed_ && pass.needs(1)) pass.give(1, std::move(dk));
@@ -127,10 +134,7 @@ class AttentionNode final : public Node {
 
   Heads heads_;
   bool packed_;
-  bool causal_;
-  int64_t window_;
-  double scale_;
-  double softcap_;
+  AttentionOptions options_;  // without the tensors that are saved
   kernels::AttentionDropout dropout_;
   std::array<bool, 6> has_{};
 };
@@ -167,18 +171,16 @@ Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, bool pack
   }
   const ConstView keys = packed ? q.view() : k.view();
   const ConstView values = packed ? q.view() : v.view();
-  kernels::attention_forward(
-      {.q = node->query_heads(ConstView(q.view())),
-       .k = node->key_heads(keys),
-       .v = node->value_heads(values),
-       .out = node->query_heads(out.view()),
-       .lse = lse.defined() ? lse.view() : View(),
-       .scale = options.scale,
-       .softcap = options.softcap,
-       .mask = mask_of(options.causal, options.window, options.key_lengths, options.key_begin,
-                       options.key_end, options.alibi_slopes, options.bias),
-       .dropout = node->dropout()},
-      compute_stream());
+  kernels::attention_forward({.q = node->query_heads(ConstView(q.view())),
+                              .k = node->key_heads(keys),
+                              .v = node->value_heads(values),
+                              .out = node->query_heads(out.view()),
+                              .lse = lse.defined() ? lse.view() : View(),
+                              .scale = options.scale,
+                              .softcap = options.softcap,
+                              .mask = mask_of(options),
+                              .dropout = node->dropout()},
+                             compute_stream());
   if (options.sinks.defined()) {
     require(options.sinks.shape() == Shape{heads.queries}, "attention: sinks must be [",
             heads.queries, "], one for each head, not ", options.sinks.shape());
@@ -194,10 +196,8 @@ Tensor attention_of(const Tensor& q, const Tensor& k, const Tensor& v, bool pack
   }
   node->add_input(options.bias);
   node->add_input(options.sinks);
-  for (const Tensor& saved : {q, k, v, out, lse, options.key_lengths, options.key_begin,
-                              options.key_end, options.alibi_slopes, options.bias, options.sinks}) {
-    node->save(saved);
-  }
+  for (const Tensor& saved : {q, k, v, out, lse}) node->save(saved);
+  for (const MaskTensor tensor : kMaskTensors) node->save(options.*tensor);
   node->set_output(out);
   return out;
 }
@@ -221,6 +221,11 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
 Tensor attention(const Tensor& qkv, const AttentionOptions& options) {
   require(qkv.rank() == 3, "attention: qkv must be [B, T, (H + 2 G) * D], not ", qkv.shape());
   return attention_of(qkv, {}, {}, true, options);
+}
+
+Tensor make_layout_words(const BlockLayout& layout) {
+  if (Context::current().device().is_cpu()) return {};
+  return Tensor::from(layout.words(), Shape{std::ssize(layout.words())});
 }
 
 Tensor make_alibi_slopes(int64_t num_heads) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/block_layout.h"
 #include "tensor/tensor.h"
 
 namespace zinc::autograd {
@@ -22,8 +23,13 @@ struct AttentionOptions {
   Tensor bias;               // f32 (f64 for f64), added to the scores: [B or 1, H or 1, Tq, Tk] or,
                              // by distance, [H or 1, Tq + Tk - 1]: see relative_position.h
   Tensor sinks;              // [H] f32 (f64 for f64): kernels/attention_sinks.h
-  double dropout = 0.0;      // probability that a softmax weight becomes 0
-  uint64_t site = 0;         // hash_text of the module's path, for dropout
+  // Which blocks of positions see which; null: all. On a GPU with its words, [n] i32 there:
+  // make_layout_words(). Head h has head layout_head + h of a layout that has several.
+  BlockLayoutPtr layout{};
+  Tensor layout_words{};
+  int64_t layout_head = 0;
+  double dropout = 0.0;  // probability that a softmax weight becomes 0
+  uint64_t site = 0;     // hash_text of the module's path, for dropout
 };
 
 // q: [B, Tq, H * D], k, v: [B, Tk, G * D] or [B, G, Tk, D]; f64 | f32 | bf16 | f16, outer strides
@@ -35,6 +41,9 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v,
 // qkv: [B, T, (H + 2 G) * D], a row is all of q, then k, then v. Backward writes the three
 // gradients into one buffer. Result: [B, T, H * D].
 Tensor attention(const Tensor& qkv, const AttentionOptions& options);
+
+// The words of a layout on the current context's device; undefined on a CPU, which needs none.
+Tensor make_layout_words(const BlockLayout& layout);
 
 // [num_heads] f32, on the current context's device: 2^(-8 (h + 1) / H) for a power of two H; else
 // the slopes of the next smaller power n, then every second slope of 2 n (Press et al. 2022, the

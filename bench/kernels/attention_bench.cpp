@@ -2,6 +2,8 @@
 // of the same model's projection; flops count visible pairs.
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "bench/arrays.h"
 #include "bench/kernels/all.h"
 #include "core/error.h"
+#include "core/philox.h"
 #include "kernels/attention.h"
 #include "kernels/attention_library.h"
 
@@ -18,7 +21,34 @@ namespace {
 struct Case {
   int64_t B, T, H, G, D;
   bool causal;
+  int64_t block = 0;    // positions of a block of a layout; 0: no layout
+  int64_t percent = 0;  // of the blocks of keys that a block of queries sees
 };
+std::string shape_of(const Case& c) {
+  std::string shape = str("B=", c.B, ",T=", c.T, ",H=", c.H, ",G=", c.G, ",D=", c.D);
+  if (c.causal) shape += ",causal";
+  return c.block > 0 ? str(shape, ",block=", c.block, ",seen=", c.percent, "%") : shape;
+}
+
+// Blocks are seen at random, and each sees itself: no two rows are the same, and few of the blocks
+// that a row sees lie side by side, which is the hardest case.
+std::shared_ptr<const BlockLayout> layout_of(const Case& c) {
+  if (c.block == 0) return nullptr;
+  const int64_t n = c.T / c.block;
+  std::vector<uint8_t> seen(static_cast<size_t>(n * n), 0);
+  const RandomKey key = make_random_key(1, Purpose::test, 0, 0, 0);
+  for (int64_t row = 0; row < n; ++row) {
+    const auto see = [&](int64_t column) {
+      uint8_t& value = seen[static_cast<size_t>(row * n + column)];
+      return std::exchange(value, uint8_t{1}) == 0 ? 1 : 0;
+    };
+    uint64_t draw = static_cast<uint64_t>(row) << 20;
+    for (int64_t left = n * c.percent / 100 - see(row); left > 0;) {
+      left -= see(static_cast<int64_t>(key.uniform(draw++) * static_cast<float>(n)));
+    }
+  }
+  return std::make_shared<const BlockLayout>(c.block, 1, n, seen);
+}
 constexpr Case kCases[] = {
     {4, 512, 12, 12, 64, true}, {2, 1024, 12, 12, 64, true}, {2, 1024, 12, 12, 64, false},
     {1, 2048, 32, 8, 64, true}, {1, 1024, 32, 8, 128, true},
@@ -65,6 +95,8 @@ struct Tensors {
   Case c;
   Qkv in, gradient;
   Array out, lse, dout;
+  std::shared_ptr<const BlockLayout> layout;
+  std::optional<Array> words;
 
   Tensors(const Case& the_case, DType dtype, Array qkv, Array dout_values)
       : c(the_case),
@@ -72,10 +104,20 @@ struct Tensors {
         gradient(c, Array(Qkv::shape(c), dtype)),
         out({c.B, c.T, c.H, c.D}, dtype),
         lse({c.B, c.H, c.T}, dtype == DType::f64 ? DType::f64 : DType::f32),
-        dout(std::move(dout_values)) {}
+        dout(std::move(dout_values)),
+        layout(layout_of(c)) {
+    if (layout == nullptr) return;
+    const Shape shape{std::ssize(layout->words())};
+    words = Array::copy_of(ConstView(layout->words().data(), DType::i32, shape));
+  }
 
+  kernels::AttentionMask mask() const {
+    kernels::AttentionMask mask{.causal = c.causal, .layout = {.blocks = layout}};
+    if (words) mask.layout.words = words->view();
+    return mask;
+  }
   kernels::AttentionForward forward() const {
-    return {.q = in.q, .k = in.k, .v = in.v, .out = out, .lse = lse, .mask = {.causal = c.causal}};
+    return {.q = in.q, .k = in.k, .v = in.v, .out = out, .lse = lse, .mask = mask()};
   }
   kernels::AttentionBackward backward() const {
     return {.q = in.q,
@@ -87,7 +129,7 @@ struct Tensors {
             .dq = gradient.q,
             .dk = gradient.k,
             .dv = gradient.v,
-            .mask = {.causal = c.causal}};
+            .mask = mask()};
   }
 };
 
@@ -98,7 +140,7 @@ Deviation verify(const Tensors& t, DType dtype, Pass pass) {
   const auto part = [&](const View& view, int64_t count) {
     return Array::converted(view.narrow(0, 0, 1).narrow(2, 0, count), DType::f64);
   };
-  const Case one{1, t.c.T, heads, 1, t.c.D, t.c.causal};
+  const Case one{1, t.c.T, heads, 1, t.c.D, t.c.causal, t.c.block, t.c.percent};
   Array qkv(Qkv::shape(one), DType::f64);
   Tensors exact(one, DType::f64, qkv, part(t.dout.view(), heads));
   const Array q = part(t.in.q, heads), k = part(t.in.k, 1), v = part(t.in.v, 1);
@@ -202,7 +244,7 @@ kernels::Cost cost_of(const Case& c, DType dtype, Pass pass) {
   const auto view = [&](const Shape& shape, DType type) { return View(place, type, shape); };
   const View q = view({c.B, c.T, c.H, c.D}, dtype), k = view({c.B, c.T, c.G, c.D}, dtype);
   const View lse = view({c.B, c.H, c.T}, DType::f32);
-  const kernels::AttentionMask mask{.causal = c.causal};
+  const kernels::AttentionMask mask{.causal = c.causal, .layout = {.blocks = layout_of(c)}};
   const kernels::Cost forward =
       cost(kernels::AttentionForward{.q = q, .k = k, .v = k, .out = q, .lse = lse, .mask = mask});
   const kernels::Cost backward = cost(kernels::AttentionBackward{.q = q,
@@ -229,8 +271,7 @@ void add_own_forward(Registry& registry, const Case& c, DType dtype) {
       {.op = "attention_kernels",
        .pass = "forward",
        .dtype = dtype,
-       .shape = str("B=", c.B, ",T=", c.T, ",H=", c.H, ",G=", c.G, ",D=", c.D,
-                    c.causal ? ",causal" : ""),
+       .shape = shape_of(c),
        .cost = cost_of(c, dtype, Pass::forward),
        .ceiling = Ceiling::gemm(c.B * c.T, features, features, dtype, false, true),
        .make =
@@ -242,9 +283,31 @@ void add_own_forward(Registry& registry, const Case& c, DType dtype) {
            }});
 }
 
+// A layout of blocks beside all of them: the time is to fall as the share of blocks does.
+void add_layouts(Registry& registry, DType dtype) {
+  const int64_t heads = registry.given("H", 12), tokens = registry.given("T", 4096);
+  const int64_t size = registry.given("D", 64), percent = registry.given("percent", 10);
+  for (const int64_t block : {0, 16, 32, 64, 128}) {
+    const Case c{1, tokens, heads, heads, size, false, block, block == 0 ? 0 : percent};
+    for (const auto& [pass, name] :
+         {std::pair{Pass::forward, "forward"}, std::pair{Pass::backward, "backward"}}) {
+      registry.add({.op = "attention_layout",
+                    .pass = name,
+                    .dtype = dtype,
+                    .shape = shape_of(c),
+                    .cost = cost_of(c, dtype, pass),
+                    .ceiling = Ceiling::gemm(c.T, c.H * c.D, c.H * c.D, dtype, false, true),
+                    .make = [c, dtype, pass = pass](Context& context) {
+                      return make_instance(c, dtype, pass, context);
+                    }});
+    }
+  }
+}
+
 void add_attention_benches(Registry& registry) {
   const std::pair<Pass, const char*> passes[] = {
       {Pass::forward, "forward"}, {Pass::backward, "backward"}, {Pass::both, "forward+backward"}};
+  for (const DType dtype : {DType::bf16, DType::f32}) add_layouts(registry, dtype);
   for (const DType dtype : {DType::bf16, DType::f32}) {
     for (const Case& c : cases_of(registry)) {
       if (registry.extent() == Extent::gpu && is_16bit_float(dtype)) {
@@ -255,8 +318,7 @@ void add_attention_benches(Registry& registry) {
         Entry entry{.op = "attention",
                     .pass = name,
                     .dtype = dtype,
-                    .shape = str("B=", c.B, ",T=", c.T, ",H=", c.H, ",G=", c.G, ",D=", c.D,
-                                 c.causal ? ",causal" : ""),
+                    .shape = shape_of(c),
                     .cost = cost_of(c, dtype, pass),
                     .ceiling = Ceiling::gemm(c.B * c.T, features, features, dtype, false, true),
                     .make = [c, dtype, pass = pass](Context& context) {

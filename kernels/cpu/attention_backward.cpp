@@ -37,10 +37,13 @@ struct BackwardBuffers {
   float *dk, *dv;  // [Tk, D], unless tasks have sums of their own
   float* delta;
   KeyRange* keys;
+  ScoreSegment* segments;
+  std::byte *gathered_keys, *gathered_values;  // [cols, D] of the problem's dtype
+  float* gathered_sums;                        // [cols, D]
   std::byte* scratch;
 
   BackwardBuffers(Carver& carver, const AttentionProblem& p, int64_t cols, bool own_sums,
-                  int64_t scratch_bytes) {
+                  bool gathers, int64_t scratch_bytes) {
     scores = carver.take<float>(kBackwardCut.rows * block_stride(cols, 4));
     dprobabilities = carver.take<float>(kBackwardCut.rows * block_stride(cols, 4));
     if (p.dtype == DType::f32) {  // in place
@@ -55,6 +58,11 @@ struct BackwardBuffers {
     dv = carver.take<float>(own_sums ? 0 : p.Tk * p.D);
     delta = carver.take<float>(kBackwardCut.rows);
     keys = carver.take<KeyRange>(kBackwardCut.rows);
+    const int64_t gathered = gathers ? cols : 0;
+    segments = carver.take<ScoreSegment>(gathered / BlockLayout::kSmallestBlock);
+    gathered_keys = carver.take<std::byte>(gathered * p.D * size_of(p.dtype));
+    gathered_values = carver.take<std::byte>(gathered * p.D * size_of(p.dtype));
+    gathered_sums = carver.take<float>(gathered * p.D);
     scratch = carver.take<std::byte>(scratch_bytes);
   }
 };
@@ -62,7 +70,8 @@ struct BackwardBuffers {
 struct Backward {
   AttentionProblem p;
   AttentionGradients g;
-  int64_t cols;                 // columns of the largest block
+  int64_t cols;  // columns of the largest block
+  AttentionBlocks blocks;
   int64_t splits;               // tasks per key head
   bool over_batch, over_heads;  // an element of dbias is shared by batches, by heads
   ProductsByExtent<BackwardProducts> products;
@@ -74,14 +83,16 @@ struct Backward {
       : p(problem),
         g(gradients),
         cols(std::min(kBackwardCut.cols, problem.Tk)),
+        blocks(p, kBackwardCut),
         splits(choose_splits()),
         over_batch(g.dbias && p.bias_rows(g.dbias).batch == 0),
         over_heads(g.dbias && p.bias_rows(g.dbias).head == 0),
-        products(p, kBackwardCut, [&](int64_t rows, int64_t block_cols) {
-          return make(context, rows, block_cols);
+        products(blocks, [&](int64_t rows, int64_t block_cols, bool gathered) {
+          return make(context, rows, block_cols, gathered);
         }) {
     Carver counter(nullptr);
-    BackwardBuffers(counter, p, cols, splits > 1, products.scratch_bytes());
+    BackwardBuffers(counter, p, cols, splits > 1, blocks.has_gathered_chunks(),
+                    products.scratch_bytes());
     thread_bytes = counter.used();
   }
 
@@ -89,7 +100,7 @@ struct Backward {
   // split.
   int64_t choose_splits() const {
     const int64_t tasks = p.B * p.G;
-    const int64_t items = p.heads_per_group() * kBackwardCut.num_row_blocks(p);
+    const int64_t items = blocks.size() / std::max<int64_t>(p.G, 1);
     if (tasks >= kMinTasks || g.dbias) return 1;
     return std::clamp<int64_t>((kMinTasks + tasks - 1) / tasks, 1, std::max<int64_t>(items, 1));
   }
@@ -99,18 +110,18 @@ struct Backward {
   }
   int64_t narrow_stride() const { return block_stride(cols, size_of(p.dtype)); }
 
-  BackwardProducts make(Context& context, int64_t rows, int64_t block_cols) const {
+  BackwardProducts make(Context& context, int64_t rows, int64_t block_cols, bool gathered) const {
     const BlockShape scores{.m = rows,
                             .n = block_cols,
                             .k = p.D,
                             .lda = p.q.row,
-                            .ldb = p.k.row,
+                            .ldb = gathered ? p.D : p.k.row,
                             .ldc = block_stride(cols, 4),
                             .dtype = p.dtype,
                             .transpose_b = true};
     BlockShape dprobabilities = scores;
     dprobabilities.lda = g.dout.row;
-    dprobabilities.ldb = p.v.row;
+    dprobabilities.ldb = gathered ? p.D : p.v.row;
     const BlockShape dv{.m = block_cols,
                         .n = p.D,
                         .k = rows,
@@ -119,14 +130,14 @@ struct Backward {
                         .ldc = p.D,
                         .dtype = p.dtype,
                         .transpose_a = true,
-                        .accumulate = true};
+                        .accumulate = !gathered};
     BlockShape dk = dv;
     dk.ldb = p.q.row;
     BlockShape dq{.m = rows,
                   .n = p.D,
                   .k = block_cols,
                   .lda = narrow_stride(),
-                  .ldb = p.k.row,
+                  .ldb = gathered ? p.D : p.k.row,
                   .ldc = p.D,
                   .dtype = p.dtype};
     BackwardProducts made;
@@ -140,37 +151,55 @@ struct Backward {
     return made;
   }
 
-  void run_block(const BackwardBuffers& buffers, int64_t b, int64_t h, int64_t row_block) const;
+  void run_block(const BackwardBuffers& buffers, int64_t b,
+                 const AttentionBlocks::Queries& queries) const;
+  void add_to_keys(const BlockProduct& product, const std::byte* scores, const std::byte* rows,
+                   const KeyChunk& chunk, int64_t i, float* sum,
+                   const BackwardBuffers& buffers) const;
   void run_key_head(const BackwardBuffers& buffers, int64_t b, int64_t group, int64_t split) const;
   void write_sums(const float* dk, const float* dv, int64_t b, int64_t group) const;
   void run() const;
 };
 
+// sum[j, :] += scores^T rows, for the keys j of the chunk. `i`: the first of the queries.
+void Backward::add_to_keys(const BlockProduct& product, const std::byte* scores,
+                           const std::byte* rows, const KeyChunk& chunk, int64_t i, float* sum,
+                           const BackwardBuffers& buffers) const {
+  if (!chunk.is_gathered()) {
+    product.run_causal(scores, rows, sum + chunk.first() * p.D, buffers.scratch,
+                       causal_cut(p, CausalCut::Plane::a, i, chunk));
+    return;
+  }
+  product.run(scores, rows, buffers.gathered_sums, buffers.scratch);
+  const float* from = buffers.gathered_sums;
+  for (const KeyRange& run : chunk.runs) {
+    const int64_t count = (run.end - run.begin) * p.D;
+    add_elements(from, count, sum + run.begin * p.D);
+    from += count;
+  }
+}
+
 // One block of queries of one head: dq, and its share of dk and dv.
-void Backward::run_block(const BackwardBuffers& buffers, int64_t b, int64_t h,
-                         int64_t row_block) const {
-  const int64_t i = row_block * kBackwardCut.rows;
-  const int64_t rows = kBackwardCut.rows_of(p, row_block);
+void Backward::run_block(const BackwardBuffers& buffers, int64_t b,
+                         const AttentionBlocks::Queries& queries) const {
+  const int64_t i = queries.first, rows = queries.rows, h = queries.head;
   const int64_t group = h / p.heads_per_group();
   const std::byte* q = element(p.q, p.q.at(b, i, h), p.dtype);
   const std::byte* dout = element(g.dout, g.dout.at(b, i, h), p.dtype);
   dot_rows(dout, g.dout.row, element(g.out, g.out.at(b, i, h), p.dtype), g.out.row, p.dtype, rows,
            p.D, buffers.delta);
   bool first = true;
-  const int64_t col_blocks = kBackwardCut.num_col_blocks(p, row_block);
-  for (int64_t col_block = kBackwardCut.first_col_block(p, row_block); col_block < col_blocks;
-       ++col_block) {
-    const int64_t j = col_block * kBackwardCut.cols;
-    const int64_t block_cols = kBackwardCut.cols_of(p, row_block, col_block);
-    if (!keys_in_block(p, b, i, rows, j, block_cols, buffers.keys)) continue;
-    const BackwardProducts& product = products.at(rows, block_cols);
-    const std::byte* k = element(p.k, p.k.at(b, j, group), p.dtype);
-    const CausalCut of_scores = causal_cut(p, CausalCut::Plane::c, i, j);
-    const CausalCut of_probabilities = causal_cut(p, CausalCut::Plane::a, i, j);
+  for (int64_t at = queries.first_chunk; at < queries.end_chunk; ++at) {
+    const KeyChunk chunk = blocks.chunk(at);
+    if (!keys_in_chunk(p, b, i, rows, chunk, buffers.keys)) continue;
+    const BackwardProducts& product = products.at(rows, chunk);
+    const std::byte* k = rows_of_chunk(p, p.k, b, group, chunk, buffers.gathered_keys);
+    const CausalCut of_scores = causal_cut(p, CausalCut::Plane::c, i, chunk);
     product.scores->run_causal(q, k, buffers.scores, buffers.scratch, of_scores);
-    product.dprobabilities->run_causal(dout, element(p.v, p.v.at(b, j, group), p.dtype),
-                                       buffers.dprobabilities, buffers.scratch, of_scores);
-    ScoreBlock block = score_block(p, b, h, i, rows, j, block_cols, buffers.keys);
+    product.dprobabilities->run_causal(
+        dout, rows_of_chunk(p, p.v, b, group, chunk, buffers.gathered_values),
+        buffers.dprobabilities, buffers.scratch, of_scores);
+    ScoreBlock block = score_block(p, b, h, i, rows, chunk, buffers.keys, buffers.segments);
     block.scores = buffers.scores;
     block.stride = block_stride(cols, 4);
     block.probabilities = buffers.probabilities;
@@ -182,16 +211,15 @@ void Backward::run_block(const BackwardBuffers& buffers, int64_t b, int64_t h,
                              .dscores_stride = narrow_stride()};
     if (g.dbias) {
       const AttentionProblem::BiasRows dbias = p.bias_rows(g.dbias);
-      gradients.dbias = g.dbias.data_as<float>() + dbias.at(b, h, i) + j;
+      gradients.dbias = g.dbias.data_as<float>() + dbias.at(b, h, i) + chunk.first();
       gradients.dbias_stride = dbias.row;
     }
     softmax_block_backward(block, gradients);
-    product.dv->run_causal(buffers.probabilities, dout, buffers.dv + j * p.D, buffers.scratch,
-                           of_probabilities);
-    product.dk->run_causal(buffers.dscores, q, buffers.dk + j * p.D, buffers.scratch,
-                           of_probabilities);
+    add_to_keys(*product.dv, buffers.probabilities, dout, chunk, i, buffers.dv, buffers);
+    add_to_keys(*product.dk, buffers.dscores, q, chunk, i, buffers.dk, buffers);
     const BlockProduct& dq = first ? *product.dq_first : *product.dq_more;
-    dq.run_causal(buffers.dscores, k, buffers.dq, buffers.scratch, of_probabilities);
+    dq.run_causal(buffers.dscores, k, buffers.dq, buffers.scratch,
+                  causal_cut(p, CausalCut::Plane::a, i, chunk));
     first = false;
   }
   if (first) std::fill_n(buffers.dq, rows * p.D, 0.0f);
@@ -208,11 +236,9 @@ void Backward::run_key_head(const BackwardBuffers& buffers, int64_t b, int64_t g
   }
   std::fill_n(here.dk, p.Tk * p.D, 0.0f);
   std::fill_n(here.dv, p.Tk * p.D, 0.0f);
-  const int64_t row_blocks = kBackwardCut.num_row_blocks(p);
-  const int64_t items = p.heads_per_group() * row_blocks;
-  for (int64_t item = split; item < items; item += splits) {
-    run_block(here, b, group * p.heads_per_group() + item / row_blocks, item % row_blocks);
-  }
+  const int64_t begin = blocks.begin_of_head(group * p.heads_per_group());
+  const int64_t end = blocks.begin_of_head((group + 1) * p.heads_per_group());
+  for (int64_t item = begin + split; item < end; item += splits) run_block(here, b, blocks[item]);
   if (splits == 1) write_sums(here.dk, here.dv, b, group);
 }
 
@@ -241,7 +267,8 @@ void Backward::run() const {
   }
   const auto buffers = [&] {
     Carver carver(workspace + parallel_thread() * thread_bytes);
-    return BackwardBuffers(carver, p, cols, splits > 1, products.scratch_bytes());
+    return BackwardBuffers(carver, p, cols, splits > 1, blocks.has_gathered_chunks(),
+                           products.scratch_bytes());
   };
   if (over_batch || over_heads) {
     // A task takes everything that adds to its elements of dbias.

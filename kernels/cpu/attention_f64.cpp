@@ -62,32 +62,40 @@ double kept(const AttentionProblem& p, const Row& row, int64_t j) {
   return draw < probability ? 0.0 : 1.0 / (1.0 - double{probability});
 }
 
+// visit(j) for every key that the query sees, in order.
+template <class Visit>
+void for_each_key(const AttentionProblem& p, const Row& row, const Visit& visit) {
+  const KeyRange keys = p.keys_of(row.b, row.i);
+  p.for_each_run(row.h, row.i, [&](const KeyRange& run) {
+    const KeyRange seen = run.within(keys);
+    for (int64_t j = seen.begin; j < seen.end; ++j) visit(j);
+  });
+}
+
 void forward_row(const AttentionProblem& p, const Row& row, double* out, double* lse,
                  std::vector<double>& scores) {
-  const KeyRange keys = p.keys_of(row.b, row.i);
   std::fill(out, out + p.D, 0.0);
   double max = -std::numeric_limits<double>::infinity();
-  for (int64_t j = keys.begin; j < keys.end; ++j) {
+  for_each_key(p, row, [&](int64_t j) {
     scores[static_cast<size_t>(j)] = score(p, row, j).value;
     max = std::max(max, scores[static_cast<size_t>(j)]);
-  }
+  });
   if (lse != nullptr) *lse = max;
   if (std::isinf(max) && max < 0.0) return;  // no key, or all at -infinity
   double sum = 0.0;
-  for (int64_t j = keys.begin; j < keys.end; ++j) {
+  for_each_key(p, row, [&](int64_t j) {
     double& s = scores[static_cast<size_t>(j)];
     s = std::exp(s - max);
     sum += s;
-  }
-  for (int64_t j = keys.begin; j < keys.end; ++j) {
+  });
+  for_each_key(p, row, [&](int64_t j) {
     const double weight = scores[static_cast<size_t>(j)] / sum * kept(p, row, j);
     add_scaled(weight, row_pointer(p.v, row.b, j, row.h / p.heads_per_group()), out, p.D);
-  }
+  });
   if (lse != nullptr) *lse = max + std::log(sum);
 }
 
 void backward_row(const AttentionProblem& p, const AttentionGradients& g, const Row& row) {
-  const KeyRange keys = p.keys_of(row.b, row.i);
   const int64_t group = row.h / p.heads_per_group();
   const double* dout = row_pointer(g.dout, row.b, row.i, row.h);
   const double delta = dot(dout, row_pointer(g.out, row.b, row.i, row.h), p.D);
@@ -95,7 +103,7 @@ void backward_row(const AttentionProblem& p, const AttentionGradients& g, const 
   double* dq = row_target(g.dq, row.b, row.i, row.h);
   std::fill(dq, dq + p.D, 0.0);
   if (std::isinf(lse) && lse < 0.0) return;
-  for (int64_t j = keys.begin; j < keys.end; ++j) {
+  for_each_key(p, row, [&](int64_t j) {
     const Score s = score(p, row, j);
     const double weight = std::exp(s.value - lse);
     const double keep = kept(p, row, j);
@@ -110,7 +118,7 @@ void backward_row(const AttentionProblem& p, const AttentionGradients& g, const 
       const int64_t at = p.bias_rows(g.dbias).at(row.b, row.h, row.i);
       g.dbias.data_as<double>()[at + j] += ds;
     }
-  }
+  });
 }
 
 }  // namespace

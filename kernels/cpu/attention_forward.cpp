@@ -29,9 +29,12 @@ struct ForwardBuffers {
   float* out;
   float *max, *sum, *correction;
   KeyRange* keys;
+  ScoreSegment* segments;
+  std::byte *gathered_keys, *gathered_values;  // [cols, D] of the problem's dtype
   std::byte* scratch;
 
-  ForwardBuffers(Carver& carver, const AttentionProblem& p, int64_t cols, int64_t scratch_bytes) {
+  ForwardBuffers(Carver& carver, const AttentionProblem& p, int64_t cols, bool gathers,
+                 int64_t scratch_bytes) {
     scores = carver.take<float>(kForwardCut.rows * block_stride(cols, 4));
     // f32 probabilities take the place of the scores.
     probabilities = p.dtype == DType::f32
@@ -42,6 +45,10 @@ struct ForwardBuffers {
     sum = carver.take<float>(kForwardCut.rows);
     correction = carver.take<float>(kForwardCut.rows);
     keys = carver.take<KeyRange>(kForwardCut.rows);
+    const int64_t gathered = gathers ? cols : 0;
+    segments = carver.take<ScoreSegment>(gathered / BlockLayout::kSmallestBlock);
+    gathered_keys = carver.take<std::byte>(gathered * p.D * size_of(p.dtype));
+    gathered_values = carver.take<std::byte>(gathered * p.D * size_of(p.dtype));
     scratch = carver.take<std::byte>(scratch_bytes);
   }
 };
@@ -51,6 +58,7 @@ struct Forward {
   HeadsView out;
   float* lse;
   int64_t cols;  // columns of the largest block
+  AttentionBlocks blocks;
   ProductsByExtent<ForwardProducts> products;
   int64_t thread_bytes = 0;
   std::byte* workspace = nullptr;
@@ -61,22 +69,23 @@ struct Forward {
         out(out_view),
         lse(lse_data),
         cols(std::min(kForwardCut.cols, problem.Tk)),
-        products(p, kForwardCut, [&](int64_t rows, int64_t block_cols) {
-          return make(context, rows, block_cols);
+        blocks(p, kForwardCut),
+        products(blocks, [&](int64_t rows, int64_t block_cols, bool gathered) {
+          return make(context, rows, block_cols, gathered);
         }) {
     Carver counter(nullptr);
-    ForwardBuffers(counter, p, cols, products.scratch_bytes());
+    ForwardBuffers(counter, p, cols, blocks.has_gathered_chunks(), products.scratch_bytes());
     thread_bytes = counter.used();
   }
 
   int64_t probabilities_stride() const { return block_stride(cols, size_of(p.dtype)); }
 
-  ForwardProducts make(Context& context, int64_t rows, int64_t block_cols) const {
+  ForwardProducts make(Context& context, int64_t rows, int64_t block_cols, bool gathered) const {
     const BlockShape scores{.m = rows,
                             .n = block_cols,
                             .k = p.D,
                             .lda = p.q.row,
-                            .ldb = p.k.row,
+                            .ldb = gathered ? p.D : p.k.row,
                             .ldc = block_stride(cols, 4),
                             .dtype = p.dtype,
                             .transpose_b = true};
@@ -84,7 +93,7 @@ struct Forward {
                       .n = p.D,
                       .k = block_cols,
                       .lda = probabilities_stride(),
-                      .ldb = p.v.row,
+                      .ldb = gathered ? p.D : p.v.row,
                       .ldc = p.D,
                       .dtype = p.dtype};
     // With few queries (a decoder has one), keys and values are read once: nothing is copied first.
@@ -99,24 +108,22 @@ struct Forward {
     return made;
   }
 
-  void run_block(const ForwardBuffers& buffers, int64_t b, int64_t h, int64_t row_block) const {
-    const int64_t i = row_block * kForwardCut.rows;
-    const int64_t rows = kForwardCut.rows_of(p, row_block);
+  void run_block(const ForwardBuffers& buffers, int64_t b,
+                 const AttentionBlocks::Queries& queries) const {
+    const int64_t i = queries.first, rows = queries.rows, h = queries.head;
     const int64_t g = h / p.heads_per_group();
     std::fill_n(buffers.max, rows, -std::numeric_limits<float>::infinity());
     std::fill_n(buffers.sum, rows, 0.0f);
     bool first = true;
-    const int64_t col_blocks = kForwardCut.num_col_blocks(p, row_block);
-    for (int64_t col_block = kForwardCut.first_col_block(p, row_block); col_block < col_blocks;
-         ++col_block) {
-      const int64_t j = col_block * kForwardCut.cols;
-      const int64_t block_cols = kForwardCut.cols_of(p, row_block, col_block);
-      if (!keys_in_block(p, b, i, rows, j, block_cols, buffers.keys)) continue;
-      const ForwardProducts& product = products.at(rows, block_cols);
+    for (int64_t at = queries.first_chunk; at < queries.end_chunk; ++at) {
+      const KeyChunk chunk = blocks.chunk(at);
+      if (!keys_in_chunk(p, b, i, rows, chunk, buffers.keys)) continue;
+      const ForwardProducts& product = products.at(rows, chunk);
       product.scores->run_causal(element(p.q, p.q.at(b, i, h), p.dtype),
-                                 element(p.k, p.k.at(b, j, g), p.dtype), buffers.scores,
-                                 buffers.scratch, causal_cut(p, CausalCut::Plane::c, i, j));
-      ScoreBlock block = score_block(p, b, h, i, rows, j, block_cols, buffers.keys);
+                                 rows_of_chunk(p, p.k, b, g, chunk, buffers.gathered_keys),
+                                 buffers.scores, buffers.scratch,
+                                 causal_cut(p, CausalCut::Plane::c, i, chunk));
+      ScoreBlock block = score_block(p, b, h, i, rows, chunk, buffers.keys, buffers.segments);
       block.scores = buffers.scores;
       block.stride = block_stride(cols, 4);
       block.probabilities = buffers.probabilities;
@@ -124,8 +131,9 @@ struct Forward {
       softmax_block(block, buffers.max, buffers.sum, buffers.correction);
       if (!first) scale_rows(buffers.out, rows, p.D, buffers.correction);
       const BlockProduct& values = first ? *product.first : *product.more;
-      values.run_causal(buffers.probabilities, element(p.v, p.v.at(b, j, g), p.dtype), buffers.out,
-                        buffers.scratch, causal_cut(p, CausalCut::Plane::a, i, j));
+      values.run_causal(buffers.probabilities,
+                        rows_of_chunk(p, p.v, b, g, chunk, buffers.gathered_values), buffers.out,
+                        buffers.scratch, causal_cut(p, CausalCut::Plane::a, i, chunk));
       first = false;
     }
     if (first) std::fill_n(buffers.out, rows * p.D, 0.0f);
@@ -140,11 +148,11 @@ struct Forward {
   }
 
   void run() const {
-    const int64_t row_blocks = kForwardCut.num_row_blocks(p);
-    parallel_for(p.B * p.H * row_blocks, 1, [&](int64_t t, int64_t) {
+    parallel_for(p.B * blocks.size(), 1, [&](int64_t t, int64_t) {
       Carver carver(workspace + parallel_thread() * thread_bytes);
-      const ForwardBuffers buffers(carver, p, cols, products.scratch_bytes());
-      run_block(buffers, t / (row_blocks * p.H), t / row_blocks % p.H, t % row_blocks);
+      const ForwardBuffers buffers(carver, p, cols, blocks.has_gathered_chunks(),
+                                   products.scratch_bytes());
+      run_block(buffers, t / blocks.size(), blocks[t % blocks.size()]);
     });
   }
 };

@@ -21,6 +21,20 @@ namespace HWY_NAMESPACE {
 // Columns for which a row's factors are computed at a time.
 constexpr int64_t kFactorColumns = 256;
 
+// Columns of a block whose keys lie side by side: those up to `end`, each at key column + shift.
+struct Piece {
+  int64_t end, shift;
+};
+// The piece of the columns from `begin` on, which ends at `end` at the latest.
+Piece piece_at(const ScoreBlock& block, int64_t begin, int64_t end) {
+  const auto& segments = block.segments;
+  if (segments.empty()) return {end, 0};
+  const auto after = std::upper_bound(
+      segments.begin(), segments.end(), begin,
+      [](int64_t c, const ScoreSegment& segment) { return c < segment.first_column; });
+  return {after == segments.end() ? end : std::min(after->first_column, end), (after - 1)->shift};
+}
+
 // Turns products into scores where that takes more than a positive scale; returns the factor that
 // is still to be applied. With a softcap, `slopes`, unless null, receives the factors for the
 // gradients of these scores.
@@ -33,27 +47,35 @@ float finish_scores(const ScoreBlock& block, int64_t r, float* scores, const Key
   const auto scale = hn::Set(d, block.scale);
   const auto cap = hn::Set(d, block.softcap);
   const auto slope = hn::Set(d, block.slope);
-  const float* bias = block.bias == nullptr ? nullptr : block.bias + r * block.bias_stride;
-  const auto at_zero = hn::Set(d, static_cast<float>(block.distance + r - keys.begin));
-  float* from = scores + keys.begin;
-  for_each_vector(keys.end - keys.begin, [&](int64_t c, auto load, auto store) HWY_ATTR {
-    auto s = hn::Mul(load(from + c), scale);
-    if (block.softcap != 0.0f) {
-      const auto part = hn::Tanh(d, hn::Div(s, cap));
-      s = hn::Mul(cap, part);
-      if (slopes != nullptr) store(hn::NegMulAdd(part, part, hn::Set(d, 1.0f)), slopes + c);
-    }
-    if (block.slope != 0.0f) {
-      const auto distance = hn::Sub(at_zero, hn::Iota(d, static_cast<float>(c)));
-      s = hn::NegMulAdd(slope, hn::Abs(distance), s);
-    }
-    if (bias != nullptr) s = hn::Add(s, load(bias + keys.begin + c));
-    store(s, from + c);
-  });
+  for (int64_t begin = keys.begin; begin < keys.end;) {
+    const Piece piece = piece_at(block, begin, keys.end);
+    const float* bias =
+        block.bias == nullptr ? nullptr : block.bias + r * block.bias_stride + piece.shift + begin;
+    const auto at_zero = hn::Set(d, static_cast<float>(block.distance + r - piece.shift - begin));
+    float* from = scores + begin;
+    float* to_slopes = slopes == nullptr ? nullptr : slopes + (begin - keys.begin);
+    for_each_vector(piece.end - begin, [&](int64_t c, auto load, auto store) HWY_ATTR {
+      auto s = hn::Mul(load(from + c), scale);
+      if (block.softcap != 0.0f) {
+        const auto part = hn::Tanh(d, hn::Div(s, cap));
+        s = hn::Mul(cap, part);
+        if (to_slopes != nullptr) {
+          store(hn::NegMulAdd(part, part, hn::Set(d, 1.0f)), to_slopes + c);
+        }
+      }
+      if (block.slope != 0.0f) {
+        const auto distance = hn::Sub(at_zero, hn::Iota(d, static_cast<float>(c)));
+        s = hn::NegMulAdd(slope, hn::Abs(distance), s);
+      }
+      if (bias != nullptr) s = hn::Add(s, load(bias + c));
+      store(s, from + c);
+    });
+    begin = piece.end;
+  }
   return 1.0f;
 }
 
-// factors[c] = 0 or 1 / (1 - p) for columns [first, first + count) of row r.
+// factors[c] = 0 or 1 / (1 - p) for keys [first, first + count) of row r.
 void draw_dropout(const ScoreBlock& block, int64_t r, int64_t first, int64_t count,
                   float* factors) {
   const float kept = 1.0f / (1.0f - block.dropout);
@@ -106,9 +128,10 @@ void softmax_rows(const ScoreBlock& block, float* max, float* sum, float* correc
     } else {
       here = exp_sum(scores + keys.begin, n, scale, shift, emit_scores);
       float factors[kFactorColumns];
-      for (int64_t c = keys.begin; c < keys.end; c += kFactorColumns) {
-        const int64_t count = std::min(kFactorColumns, keys.end - c);
-        draw_dropout(block, r, c, count, factors);
+      for (int64_t c = keys.begin, count = 0; c < keys.end; c += count) {
+        const Piece piece = piece_at(block, c, keys.end);
+        count = std::min(kFactorColumns, piece.end - c);
+        draw_dropout(block, r, c + piece.shift, count, factors);
         for_each_vector(count, [&](int64_t i, auto load, auto store) HWY_ATTR {
           store(hn::Mul(load(scores + c + i), load(factors + i)), to + c + i);
         });
@@ -138,11 +161,13 @@ void backward_rows(const ScoreBlock& block, const ScoreGradients& gradients) {
       float* dbias =
           gradients.dbias == nullptr ? nullptr : gradients.dbias + r * gradients.dbias_stride;
       float drawn[kFactorColumns], slopes[kFactorColumns];
-      for (int64_t c = keys.begin; c < keys.end; c += kFactorColumns) {
-        const int64_t count = std::min(kFactorColumns, keys.end - c);
+      for (int64_t c = keys.begin, count = 0; c < keys.end; c += count) {
+        const Piece piece = piece_at(block, c, keys.end);
+        count = std::min(kFactorColumns, piece.end - c);
+        float* to_bias = dbias == nullptr ? nullptr : dbias + piece.shift + c;
         const auto scale =
             hn::Set(d, finish_scores(block, r, scores, {.begin = c, .end = c + count}, slopes));
-        if (block.dropout != 0.0f) draw_dropout(block, r, c, count, drawn);
+        if (block.dropout != 0.0f) draw_dropout(block, r, c + piece.shift, count, drawn);
         for_each_vector(count, [&](int64_t i, auto load, auto store) HWY_ATTR {
           const auto p = exp_bounded_lanes(hn::MulSub(load(scores + c + i), scale, shift));
           auto dropped = p;
@@ -156,7 +181,7 @@ void backward_rows(const ScoreBlock& block, const ScoreGradients& gradients) {
           store(dropped, probabilities + c + i);
           const auto dproduct = capped ? hn::Mul(ds, load(slopes + i)) : ds;
           store(hn::Mul(dproduct, factor), dscores + c + i);
-          if (dbias != nullptr) store(hn::Add(load(dbias + c + i), ds), dbias + c + i);
+          if (to_bias != nullptr) store(hn::Add(load(to_bias + i), ds), to_bias + i);
         });
       }
     }
@@ -195,6 +220,11 @@ void scale_all(float* x, int64_t rows, int64_t cols, const float* factor) {
     for_each_vector(cols, [&](int64_t c, auto load, auto store)
                               HWY_ATTR { store(hn::Mul(load(row + c), f), row + c); });
   }
+}
+
+void add(const float* x, int64_t count, float* to) {
+  for_each_vector(count, [&](int64_t c, auto load, auto store)
+                             HWY_ATTR { store(hn::Add(load(to + c), load(x + c)), to + c); });
 }
 
 template <class T>
@@ -260,6 +290,7 @@ namespace zinc::kernels::cpu {
 HWY_EXPORT(softmax);
 HWY_EXPORT(backward);
 HWY_EXPORT(scale_all);
+HWY_EXPORT(add);
 HWY_EXPORT(divide);
 HWY_EXPORT(dot);
 
@@ -271,6 +302,9 @@ void softmax_block_backward(const ScoreBlock& block, const ScoreGradients& gradi
 }
 void scale_rows(float* x, int64_t rows, int64_t cols, const float* factor) {
   HWY_DYNAMIC_DISPATCH(scale_all)(x, rows, cols, factor);
+}
+void add_elements(const float* x, int64_t count, float* to) {
+  HWY_DYNAMIC_DISPATCH(add)(x, count, to);
 }
 void divide_rows(const float* x, int64_t rows, int64_t cols, const float* divisor, void* to,
                  DType dtype, int64_t to_stride) {

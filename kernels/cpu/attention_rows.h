@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "core/dtype.h"
 #include "core/philox.h"
@@ -9,7 +10,14 @@
 
 namespace zinc::kernels::cpu {
 
-// Rows are queries, columns keys of one block; all on the calling thread.
+// Columns from `first_column` on, up to the next segment's, are those of keys that lie side by
+// side: column c is key c + shift, counted from the key of column 0.
+struct ScoreSegment {
+  int64_t first_column = 0, shift = 0;
+};
+
+// Rows are queries, columns keys of one block; all on the calling thread. Distance, bias and
+// dropout are those of the keys c + shift.
 struct ScoreBlock {
   int64_t rows = 0, cols = 0;
   float* scores = nullptr;         // [rows, cols] <q, k>; overwritten
@@ -19,8 +27,9 @@ struct ScoreBlock {
   float softcap = 0.0f;
   float slope = 0.0f;  // ALiBi; column c of row r is at distance |distance + r - c|
   int64_t distance = 0;
-  const float* bias = nullptr;  // [rows, cols] or null
-  int64_t bias_stride = 0;      // of any sign: Note [Bias by distance]
+  std::span<const ScoreSegment> segments{};  // empty: column c is key c
+  const float* bias = nullptr;               // [rows, cols] or null
+  int64_t bias_stride = 0;                   // of any sign: Note [Bias by distance]
   float dropout = 0.0f;
   RandomKey dropout_key;
   uint64_t dropout_element = 0;  // of row 0, column 0
@@ -49,6 +58,8 @@ void softmax_block_backward(const ScoreBlock& block, const ScoreGradients& gradi
 
 // x[r, :] *= factor[r]
 void scale_rows(float* x, int64_t rows, int64_t cols, const float* factor);
+// to[e] += x[e] for `count` elements
+void add_elements(const float* x, int64_t count, float* to);
 // to[r, :] = round(x[r, :] / divisor[r]), 0 where the divisor is 0.
 void divide_rows(const float* x, int64_t rows, int64_t cols, const float* divisor, void* to,
                  DType dtype, int64_t to_stride);

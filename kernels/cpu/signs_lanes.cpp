@@ -8,16 +8,16 @@
 #include <hwy/highway.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 
 #include "core/parallel.h"
+#include "kernels/cpu/square_sum-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace zinc::kernels::cpu {
 namespace HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
 
 using Floats = hn::CappedTag<float, 16>;
 constexpr int64_t kWidth = HWY_MIN(HWY_LANES(float), 16);
@@ -102,6 +102,41 @@ void decode_chunk(const Decoded& c, int64_t count) {
   decode_one_by_one(c, i, count);
 }
 
+// Makes t of a chunk of x in sum.y, and returns its scale.
+float sum_and_scale(const float* x, const Decoded& sum, int64_t count) {
+  std::copy_n(x, kSignChunk, sum.y);
+  decode_chunk(sum, count);
+  const double squares = chunk_square_sum(sum.y, kSignChunk);
+  return count > 0 ? static_cast<float>(std::sqrt(squares / static_cast<double>(count))) : 0.0f;
+}
+
+void send_signs_vectors(const SendSigns& args) {
+  const float* x = args.x.data_as<float>();
+  const uint8_t* last_bits = args.last_bits ? args.last_bits.data_as<uint8_t>() : nullptr;
+  const float* last_scales = args.last_bits ? args.last_scales.data_as<float>() : nullptr;
+  const int32_t* counts = args.counts.data_as<int32_t>();
+  float* residual = args.residual.data_as<float>();
+  float* scales = args.scales.data_as<float>();
+  uint8_t* bits = args.bits.data_as<uint8_t>();
+  const auto share = static_cast<float>(args.share), factor = static_cast<float>(args.last_factor);
+  parallel_for(args.counts.numel(), kChunksPerTurn, [&](int64_t begin, int64_t end) {
+    HWY_ALIGN std::array<float, kSignChunk> t;
+    for (int64_t k = begin; k < end; ++k) {
+      const int64_t at = k * kSignChunk;
+      scales[k] = sum_and_scale(x + at,
+                                {.bits = last_bits != nullptr ? last_bits + at / 8 : nullptr,
+                                 .scale = last_bits != nullptr ? last_scales[k] * factor : 0.0f,
+                                 .keep = share,
+                                 .addend = residual + at,
+                                 .y = t.data()},
+                                counts[k]);
+      encode_chunk(
+          {.x = t.data(), .scale = scales[k], .bits = bits + at / 8, .residual = residual + at},
+          counts[k]);
+    }
+  });
+}
+
 void encode_signs_vectors(const EncodeSigns& args) {
   const float* x = args.x.data_as<float>();
   const float* scales = args.scales.data_as<float>();
@@ -148,11 +183,13 @@ HWY_AFTER_NAMESPACE();
 namespace zinc::kernels::cpu {
 
 HWY_EXPORT(encode_signs_vectors);
+HWY_EXPORT(send_signs_vectors);
 HWY_EXPORT(decode_signs_vectors);
 
 void encode_signs_lanes(const EncodeSigns& args) {
   HWY_DYNAMIC_DISPATCH(encode_signs_vectors)(args);
 }
+void send_signs_lanes(const SendSigns& args) { HWY_DYNAMIC_DISPATCH(send_signs_vectors)(args); }
 void decode_signs_lanes(const DecodeSigns& args) {
   HWY_DYNAMIC_DISPATCH(decode_signs_vectors)(args);
 }

@@ -27,6 +27,10 @@ __global__ void __launch_bounds__(kAttentionThreads)
   float sum[kTileThreadScores] = {};
   for (int64_t b = bias_batch * batches; b < (bias_batch + 1) * batches; ++b) {
     for (int64_t h = bias_head * heads; h < (bias_head + 1) * heads; ++h) {
+      if (!shape.layout_shows_any(h, {first_row, first_row + kTileRows},
+                                  {first_key, first_key + kTileRows})) {
+        continue;
+      }
       const int64_t g = h / (shape.H / shape.G);
       const Query query = query_of(args, b, h, first_row + r);
       __syncthreads();
@@ -40,6 +44,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
         const int c = part + n * kRowThreads;
         const int64_t j = first_key + c;
         if (j < query.keys.begin || j >= query.keys.end) continue;
+        if (!shape.layout_sees(h, query.i, j)) continue;
         sum[n] += pair_of<kStride>(shape, query, j, q_tile + r * kStride, k_tile + c * kStride,
                                    v_tile + c * kStride, dout_tile + r * kStride)
                       .dscore;
@@ -80,6 +85,10 @@ __global__ void __launch_bounds__(kAttentionThreads)
       for (int64_t first_row = first_query; first_row < end_query; first_row += kTileRows) {
         const Query query = query_of(args, b, h, first_row + r);
         const int64_t first_key = first_row + shift;
+        if (!shape.layout_shows_any(h, {first_row, first_row + kTileRows},
+                                    {max_of(first_key, 0), first_key + 2 * kTileRows - 1})) {
+          continue;
+        }
         const bool sees = query.keys.begin < query.keys.end &&
                           query.keys.begin < first_key + r + kTileRows &&
                           query.keys.end > first_key + r;
@@ -98,6 +107,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
           const int c = r + part + n * kRowThreads;
           const int64_t j = first_key + c;
           if (j < query.keys.begin || j >= query.keys.end) continue;
+          if (!shape.layout_sees(h, query.i, j)) continue;
           sum[n] += pair_of<kStride>(shape, query, j, q_tile + r * kStride, k_tiles + c * kStride,
                                      v_tiles + c * kStride, dout_tile + r * kStride)
                         .dscore;

@@ -16,9 +16,9 @@ void tile_attention_forward(const AttentionProblem& p, const AttentionShape& sha
 void mma_attention_forward(const AttentionProblem& p, const AttentionShape& shape,
                            const HeadsView& out, float* lse, StreamRef stream);
 // Attention on the tensor cores and copies of compute capability 9.0 (wgmma, TMA). It takes the
-// problems of the kernel before that have masks without other terms of the scores, no dropout, a
-// head size up to 128, and at least one key and query. Its sums are added in another order.
-// attention.cu says when it is chosen.
+// problems of the kernel before that have masks without a layout and without other terms of the
+// scores, no dropout, a head size up to 128, and at least one key and query. Its sums are added in
+// another order. attention.cu says when it is chosen.
 bool takes_wgmma(const AttentionProblem& p, const AttentionShape& shape);
 void wgmma_attention_forward(const AttentionProblem& p, const AttentionShape& shape,
                              const HeadsView& out, float* lse, StreamRef stream);

@@ -314,8 +314,50 @@ __device__ __forceinline__ void finish_scores(Fragments<kRowTiles, kCols>& score
   }
 }
 
-// The factor that the kernels multiply scores with before the power of two. kPlain: nothing is
-// added to the scores, nothing is dropped, and the largest product makes the largest score.
+// Of which terms a kernel knows. Kernels that know of fewer need fewer registers.
+enum class Known : uint8_t {
+  plain,   // scaled products: nothing is added to them, nothing is dropped, and the largest product
+           // makes the largest score
+  terms,   // all but a layout
+  layout,  // all
+};
+
+// What the layout shows of head h. A kernel that knows of no layout sees everything.
+template <bool kKnown>
+struct Shown {
+  const AttentionShape& shape;
+  int64_t h;
+
+  __device__ __forceinline__ bool any(const Keys& queries, const Keys& keys) const {
+    if constexpr (!kKnown) return true;
+    return shape.layout_shows_any(h, queries, keys);
+  }
+  // The first tile of kKeys keys from `first` on of which the queries see any; `end` or more where
+  // there is none before `end`.
+  template <int kKeys>
+  __device__ __forceinline__ int64_t next_tile(const Keys& queries, int64_t first,
+                                               int64_t end) const {
+    while (first < end && !any(queries, {first, first + kKeys})) first += kKeys;
+    return first;
+  }
+  // Scores that are hidden become minus infinity. `queries`, `keys`: those of the fragments;
+  // `place` as for finish_scores().
+  template <int kRowTiles, int kCols, class Place>
+  __device__ __forceinline__ void hide(Fragments<kRowTiles, kCols>& scores, const Keys& queries,
+                                       const Keys& keys, Place&& place) const {
+    if constexpr (kKnown) {
+      if (shape.layout_shows_all(h, queries, keys)) return;
+      for_each_score<kRowTiles, kCols>([&](int m, int n, int e, int row, int column) {
+        const QueryAndKey at = place(row, column);
+        const bool seen =
+            shape.layout_sees(h, min_of(at.i, shape.Tq - 1), min_of(at.j, shape.Tk - 1));
+        scores[m][n][e] = seen ? scores[m][n][e] : -INFINITY;
+      });
+    }
+  }
+};
+
+// The factor that the kernels multiply scores with before the power of two.
 template <bool kPlain>
 __device__ __forceinline__ float score_factor(const AttentionShape& shape) {
   return kPlain ? shape.scale * kLog2E : kLog2E;
@@ -330,12 +372,13 @@ inline unsigned blocks_of(int64_t rows, int64_t rows_per_block) {
   return static_cast<unsigned>((rows + rows_per_block - 1) / rows_per_block);
 }
 
-// Calls body.operator()<T, kD, kPlain>() with the smallest kD not less than the head size.
+// Calls body.operator()<T, kD, Known>() with the smallest kD not less than the head size.
 template <class Body>
 void dispatch_mma(const AttentionProblem& p, const AttentionShape& shape, Body&& body) {
   const auto with_size = [&]<class T, int kD>() {
-    if (is_plain(shape)) return body.template operator()<T, kD, true>();
-    body.template operator()<T, kD, false>();
+    if (shape.layout != nullptr) return body.template operator()<T, kD, Known::layout>();
+    if (is_plain(shape)) return body.template operator()<T, kD, Known::plain>();
+    body.template operator()<T, kD, Known::terms>();
   };
   const auto with_type = [&]<class T>() {
     if (p.D <= 32) return with_size.template operator()<T, 32>();

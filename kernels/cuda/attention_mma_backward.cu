@@ -40,9 +40,10 @@ __device__ __forceinline__ float to_base_2(float lse) {
   return lse == -INFINITY ? 0.0f : lse * kLog2E;
 }
 
-template <class T, int kD, bool kPlain>
+template <class T, int kD, Known kKnown>
 __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
   constexpr int kRowTiles = kQueryTiles<kD>, kKeys = kKeysOf<kD>, kRows = kOwnRows<kRowTiles>;
+  constexpr bool kPlain = kKnown == Known::plain, kLayout = kKnown == Known::layout;
   const AttentionShape& shape = args.shape;
   T* q_tile = dynamic_shared<T>();
   T* dout_tile = q_tile + kRows * kD;
@@ -60,7 +61,13 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
   };
   copy_rows_async<kD, kRows>(q_tile, args.q, b, h, first_row, Keys{0, shape.Tq}, shape.D);
   copy_rows_async<kD, kRows>(dout_tile, args.dout, b, h, first_row, Keys{0, shape.Tq}, shape.D);
-  int64_t first = keys.begin / kKeys * kKeys;
+  const Keys queries{first_row, first_row + kRows};
+  const Keys warp_queries{first_row + warp_row, first_row + warp_row + 16 * kRowTiles};
+  const Shown<kLayout> shown{shape, h};
+  const auto tile_from = [&](int64_t from) {
+    return shown.template next_tile<kKeys>(queries, from, keys.end);
+  };
+  int64_t first = tile_from(keys.begin / kKeys * kKeys), next = first;
   copy_keys(first, 0);
   RowKeys<kRowTiles> row_keys(shape, b, first_row + warp_row);
   float lse[kRowTiles][2], delta[kRowTiles][2];
@@ -76,11 +83,15 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
   const float factor = score_factor<kPlain>(shape);
   const bool has_cap = !kPlain && shape.softcap != 0.0f;
   Fragments<kRowTiles, kD> dq = {};
-  for (int stage = 0; first < keys.end; first += kKeys, stage ^= 1) {
+  for (int stage = 0; first < keys.end; first = next, stage ^= 1) {
     wait_copies<0>();
     __syncthreads();  // nor does anybody use the other stage any more
-    if (first + kKeys < keys.end) copy_keys(first + kKeys, stage ^ 1);
-    if (!row_keys.any_sees(static_cast<int>(first), kKeys)) continue;
+    next = tile_from(first + kKeys);
+    if (next < keys.end) copy_keys(next, stage ^ 1);
+    const Keys tile_keys{first, first + kKeys};
+    if (!row_keys.any_sees(static_cast<int>(first), kKeys) || !shown.any(warp_queries, tile_keys)) {
+      continue;
+    }
     const T* k_tile = stages + stage * 2 * kKeys * kD;
     Fragments<kRowTiles, kKeys> scores, dweights;
     multiply_rows<kD, kRowTiles, kKeys>(scores, own_q, k_tile);
@@ -95,15 +106,14 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
       if constexpr (!kPlain) dweight *= kept.at(m, n, e) ? shape.keep_factor : 0.0f;
       return dweight - delta[m][e / 2];
     };
+    const auto place = [&](int row, int column) {
+      return QueryAndKey{first_row + warp_row + row, first + column};
+    };
     if constexpr (!kPlain) {
-      finish_scores<kRowTiles, kKeys>(
-          scores, shape, b, h,
-          [&](int row, int column) {
-            return QueryAndKey{first_row + warp_row + row, first + column};
-          },
-          [&](int m, int n, int e, int, float slope) {
-            dweights[m][n][e] = slope * dscore(m, n, e);
-          });
+      finish_scores<kRowTiles, kKeys>(scores, shape, b, h, place,
+                                      [&](int m, int n, int e, int, float slope) {
+                                        dweights[m][n][e] = slope * dscore(m, n, e);
+                                      });
     }
     if (!all) {
       for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int column) {
@@ -111,6 +121,7 @@ __global__ void __launch_bounds__(kMmaThreads) dq_kernel(BackwardArgs<T> args) {
         scores[m][n][e] = seen ? scores[m][n][e] : -INFINITY;
       });
     }
+    shown.template hide<kRowTiles, kKeys>(scores, warp_queries, tile_keys, place);
     for_each_score<kRowTiles, kKeys>([&](int m, int n, int e, int, int) {
       scores[m][n][e] = fast_exp2(fmaf(scores[m][n][e], factor, -lse[m][e / 2])) *
                         (has_cap ? dweights[m][n][e] : dscore(m, n, e));
@@ -165,11 +176,12 @@ __device__ __forceinline__ Keys queries_of_keys(const AttentionShape& shape, int
   return all;
 }
 
-template <class T, int kD, bool kPlain>
+template <class T, int kD, Known kKnown>
 __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) {
   constexpr int kRowTiles = kKeyTiles<kD>, kQueries = kQueriesOf<kD>;
   constexpr int kRows = kOwnRows<kRowTiles>, kSums = kSumsOf<kD>, kParts = kD / kSums;
   constexpr int kTile = kQueries * kD;
+  constexpr bool kPlain = kKnown == Known::plain, kLayout = kKnown == Known::layout;
   const AttentionShape& shape = args.shape;
   T* k_tile = dynamic_shared<T>();
   T* v_tile = k_tile + kRows * kD;
@@ -187,6 +199,19 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
                            ? static_cast<int>((queries.end + kQueries - 1) / kQueries)
                            : first_tile;
   const int end_head = static_cast<int>((g + 1) * heads);
+  const Keys own_keys{first_row, first_row + kRows};
+  const Keys warp_keys{first_key, first_key + 16 * kRowTiles};
+  const auto queries_of_tile = [](int tile) {
+    return Keys{int64_t{tile} * kQueries, int64_t{tile + 1} * kQueries};
+  };
+  // From a head and a tile on, to the first whose queries the layout shows one of the keys.
+  const auto skip_hidden = [&](int& h, int& tile) {
+    while (h < end_head && !Shown<kLayout>{shape, h}.any(queries_of_tile(tile), own_keys)) {
+      if (++tile < end_tile) continue;
+      ++h;
+      tile = first_tile;
+    }
+  };
   const auto copy_queries = [&](int h, int tile, int stage) {
     const int64_t first = int64_t{tile} * kQueries;
     T* to = stages + stage * 2 * kTile;
@@ -198,9 +223,11 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
   copy_rows_async<kD, kRows>(k_tile, args.k, b, g, first_row, Keys{0, shape.Tk}, shape.D);
   copy_rows_async<kD, kRows>(v_tile, args.v, b, g, first_row, Keys{0, shape.Tk}, shape.D);
   commit_copies();
-  int h = static_cast<int>(g * heads), tile = first_tile, next_h = h, next_tile = tile;
+  int h = static_cast<int>(g * heads), tile = first_tile;
+  if (tile < end_tile) skip_hidden(h, tile);
+  int next_h = h, next_tile = tile;
   WalkedQuery next{};
-  if (tile < end_tile) next = copy_queries(h, tile, 0);
+  if (tile < end_tile && h < end_head) next = copy_queries(h, tile, 0);
   T* own_k = k_tile + warp_row * kD;
   T* own_v = v_tile + warp_row * kD;
   const float factor = score_factor<kPlain>(shape);
@@ -214,13 +241,17 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
     const bool last_tile = tile + 1 == end_tile;
     next_h = last_tile ? h + 1 : h;
     next_tile = last_tile ? first_tile : tile + 1;
+    skip_hidden(next_h, next_tile);
     if (next_h < end_head) next = copy_queries(next_h, next_tile, stage ^ 1);
     int any = 0, all = 1;
     for (int i = lane; i < kQueries; i += kWarp) {
       any |= mine[i].begin < first_key + 16 * kRowTiles && mine[i].end > first_key ? 1 : 0;
       all &= mine[i].begin <= first_key && mine[i].end >= first_key + 16 * kRowTiles ? 1 : 0;
     }
-    if (__any_sync(kFullWarp, any) == 0) continue;
+    if (__any_sync(kFullWarp, any) == 0 ||
+        !Shown<kLayout>{shape, h}.any(queries_of_tile(tile), warp_keys)) {
+      continue;
+    }
     const bool all_see = __all_sync(kFullWarp, all) != 0;
     const T* q_tile = stages + stage * 2 * kTile;
     Fragments<kRowTiles, kQueries> scores, dweights;
@@ -238,15 +269,14 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
     const auto dscore = [&](int m, int n, int e, int column) {
       return keep(m, n, e) * dweights[m][n][e] - mine[column].delta;
     };
+    const auto place = [&](int row, int column) {
+      return QueryAndKey{first_query + column, first_key + row};
+    };
     if constexpr (!kPlain) {
-      finish_scores<kRowTiles, kQueries>(
-          scores, shape, b, h,
-          [&](int row, int column) {
-            return QueryAndKey{first_query + column, first_key + row};
-          },
-          [&](int m, int n, int e, int column, float slope) {
-            dweights[m][n][e] = slope * dscore(m, n, e, column);
-          });
+      finish_scores<kRowTiles, kQueries>(scores, shape, b, h, place,
+                                         [&](int m, int n, int e, int column, float slope) {
+                                           dweights[m][n][e] = slope * dscore(m, n, e, column);
+                                         });
     }
     if (!all_see) {
       for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int row, int column) {
@@ -254,6 +284,8 @@ __global__ void __launch_bounds__(kMmaThreads) dkv_kernel(BackwardArgs<T> args) 
         scores[m][n][e] = seen ? scores[m][n][e] : -INFINITY;
       });
     }
+    Shown<kLayout>{shape, h}.template hide<kRowTiles, kQueries>(scores, queries_of_tile(tile),
+                                                                warp_keys, place);
     for_each_score<kRowTiles, kQueries>([&](int m, int n, int e, int, int column) {
       const float weight = fast_exp2(fmaf(scores[m][n][e], factor, -mine[column].lse));
       dweights[m][n][e] = weight * (has_cap ? dweights[m][n][e] : dscore(m, n, e, column));
@@ -285,17 +317,17 @@ void mma_attention_backward(const AttentionProblem& p, const AttentionShape& sha
                             const AttentionGradients& gradients, const float* delta,
                             StreamRef stream) {
   const auto B = static_cast<unsigned>(p.B);
-  dispatch_mma(p, shape, [&]<class T, int kD, bool kPlain>() {
+  dispatch_mma(p, shape, [&]<class T, int kD, Known kKnown>() {
     const auto args = backward_args<T>(p, shape, gradients, delta);
     if (p.Tq > 0) {
       constexpr int kRows = kOwnRows<kQueryTiles<kD>>;
-      launch(dq_kernel<T, kD, kPlain>, dim3(blocks_of(p.Tq, kRows), static_cast<unsigned>(p.H), B),
+      launch(dq_kernel<T, kD, kKnown>, dim3(blocks_of(p.Tq, kRows), static_cast<unsigned>(p.H), B),
              dim3(kMmaThreads), (2 * kRows + 4 * kKeysOf<kD>)*kD * sizeof(T), stream, args);
     }
     if (p.Tk > 0) {
       constexpr int kRows = kOwnRows<kKeyTiles<kD>>, kQueries = kQueriesOf<kD>;
       constexpr unsigned kParts = kD / kSumsOf<kD>;
-      launch(dkv_kernel<T, kD, kPlain>,
+      launch(dkv_kernel<T, kD, kKnown>,
              dim3(blocks_of(p.Tk, kRows) * kParts, static_cast<unsigned>(p.G), B),
              dim3(kMmaThreads),
              (2 * kRows + 4 * kQueries) * kD * sizeof(T) + 2 * kQueries * sizeof(WalkedQuery),

@@ -26,9 +26,10 @@ inline constexpr int kRowTilesOf = kD <= 128 ? 2 : 1;
 template <int kD>
 inline constexpr int kKeysOf = kD <= 128 ? 64 : 32;
 
-template <class T, int kD, bool kPlain>
+template <class T, int kD, Known kKnown>
 __global__ void __launch_bounds__(kMmaThreads) forward_kernel(ForwardArgs<T> args) {
   constexpr int kRowTiles = kRowTilesOf<kD>, kKeys = kKeysOf<kD>, kRows = kOwnRows<kRowTiles>;
+  constexpr bool kPlain = kKnown == Known::plain, kLayout = kKnown == Known::layout;
   const AttentionShape& shape = args.shape;
   T* q_tile = dynamic_shared<T>();
   T* stages = q_tile + kRows * kD;  // each stage: keys, values
@@ -45,29 +46,38 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(ForwardArgs<T> arg
     commit_copies();
   };
   copy_rows_async<kD, kRows>(q_tile, args.q, b, h, first_row, Keys{0, shape.Tq}, shape.D);
-  int64_t first = keys.begin / kKeys * kKeys;
+  const Keys queries{first_row, first_row + kRows};
+  const Keys warp_queries{first_row + warp_row, first_row + warp_row + 16 * kRowTiles};
+  const Shown<kLayout> shown{shape, h};
+  const auto tile_from = [&](int64_t from) {
+    return shown.template next_tile<kKeys>(queries, from, keys.end);
+  };
+  int64_t first = tile_from(keys.begin / kKeys * kKeys), next = first;
   copy_keys(first, 0);
   T* own = q_tile + warp_row * kD;
   const float factor = score_factor<kPlain>(shape);
   Softmax<kRowTiles> softmax;
   Fragments<kRowTiles, kD> out = {};
-  for (int stage = 0; first < keys.end; first += kKeys, stage ^= 1) {
+  for (int stage = 0; first < keys.end; first = next, stage ^= 1) {
     wait_copies<0>();
     __syncthreads();  // nor does anybody use the other stage any more
-    if (first + kKeys < keys.end) copy_keys(first + kKeys, stage ^ 1);
-    if (!row_keys.any_sees(static_cast<int>(first), kKeys)) continue;
+    next = tile_from(first + kKeys);
+    if (next < keys.end) copy_keys(next, stage ^ 1);
+    const Keys tile_keys{first, first + kKeys};
+    if (!row_keys.any_sees(static_cast<int>(first), kKeys) || !shown.any(warp_queries, tile_keys)) {
+      continue;
+    }
     const T* k_tile = stages + stage * 2 * kKeys * kD;
     Fragments<kRowTiles, kKeys> scores;
     multiply_rows<kD, kRowTiles, kKeys>(scores, own, k_tile);
+    const auto place = [&](int row, int column) {
+      return QueryAndKey{first_row + warp_row + row, first + column};
+    };
     if constexpr (!kPlain) {
-      finish_scores<kRowTiles, kKeys>(
-          scores, shape, b, h,
-          [&](int row, int column) {
-            return QueryAndKey{first_row + warp_row + row, first + column};
-          },
-          [](int, int, int, int, float) {});
+      finish_scores<kRowTiles, kKeys>(scores, shape, b, h, place, [](int, int, int, int, float) {});
     }
     hide_scores<kRowTiles, kKeys>(scores, row_keys, static_cast<int>(first));
+    shown.template hide<kRowTiles, kKeys>(scores, warp_queries, tile_keys, place);
     float shrink[kRowTiles][2];
     softmax.template weigh<kKeys>(scores, factor, shrink);
     shrink_rows<kRowTiles, kD>(out, shrink);
@@ -95,11 +105,11 @@ __global__ void __launch_bounds__(kMmaThreads) forward_kernel(ForwardArgs<T> arg
 
 void mma_attention_forward(const AttentionProblem& p, const AttentionShape& shape,
                            const HeadsView& out, float* lse, StreamRef stream) {
-  dispatch_mma(p, shape, [&]<class T, int kD, bool kPlain>() {
+  dispatch_mma(p, shape, [&]<class T, int kD, Known kKnown>() {
     constexpr int kRows = kOwnRows<kRowTilesOf<kD>>;
     const dim3 grid(blocks_of(p.Tq, kRows), static_cast<unsigned>(p.H), static_cast<unsigned>(p.B));
     constexpr size_t kShared = (kRows + 4 * kKeysOf<kD>)*kD * sizeof(T);
-    launch(forward_kernel<T, kD, kPlain>, grid, dim3(kMmaThreads), kShared, stream,
+    launch(forward_kernel<T, kD, kKnown>, grid, dim3(kMmaThreads), kShared, stream,
            ForwardArgs<T>{shape, rows_of<T>(p.q), rows_of<T>(p.k), rows_of<T>(p.v),
                           written_rows_of<T>(out), lse, can_read_packs(out, p.dtype)});
   });

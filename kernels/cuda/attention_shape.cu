@@ -1,5 +1,7 @@
 #include "kernels/cuda/attention_shape.h"
 
+#include <bit>
+
 #include "kernels/cuda/random_counter.h"
 
 namespace zinc::kernels::cuda {
@@ -10,6 +12,10 @@ AttentionShape attention_shape(const char* op, const AttentionProblem& p) {
   require(p.H <= 65535 && p.B <= 65535, op, ": CUDA kernels take up to 65535 heads and batches");
   const AttentionMask& mask = p.mask;
   const auto ints = [](const ConstView& view) { return view ? view.data_as<int32_t>() : nullptr; };
+  const BlockLayout* layout = mask.layout.blocks.get();
+  const int64_t layout_row = layout == nullptr ? 0 : layout->words_per_row();
+  const int64_t layout_head =
+      layout == nullptr || layout->heads() == 1 ? 0 : layout->blocks() * layout_row;
   const auto bias = mask.bias ? p.bias_rows(mask.bias) : AttentionProblem::BiasRows{};
   return {.B = p.B,
           .Tq = p.Tq,
@@ -34,6 +40,13 @@ AttentionShape attention_shape(const char* op, const AttentionProblem& p) {
           .bias_batch = bias.batch,
           .bias_head = bias.head,
           .bias_row = bias.row,
+          .layout = layout == nullptr ? nullptr
+                                      : mask.layout.words.data_as<int32_t>() +
+                                            mask.layout.first_head * layout_head,
+          .layout_head = layout_head,
+          .layout_row = layout_row,
+          .layout_shift =
+              layout == nullptr ? 0 : std::countr_zero(static_cast<uint64_t>(layout->block())),
           .dropout = p.dropout.probability,
           .keep_factor = static_cast<float>(1.0 / (1.0 - double{p.dropout.probability})),
           .dropout_key = p.dropout.key,

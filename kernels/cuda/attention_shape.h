@@ -40,6 +40,9 @@ struct AttentionShape {
   const float* slopes;
   const float* bias;
   int64_t bias_batch, bias_head, bias_row;  // strides; see AttentionProblem::BiasRows
+  const int32_t* layout;                    // words of head 0's blocks; null: all blocks are seen
+  int64_t layout_head, layout_row;          // words from head to head and from row to row
+  int layout_shift;                         // log2 of a block's positions
   float dropout;
   float keep_factor;
   RandomKey dropout_key;
@@ -75,6 +78,45 @@ struct AttentionShape {
     if (key_end != nullptr)
       keys.end = min_of(keys.end, key_end[b * key_end_stride + i] - first_key);
     return keys;
+  }
+
+  // Whether the layout shows query i of head h key j.
+  __device__ bool layout_sees(int64_t h, int64_t i, int64_t j) const {
+    if (layout == nullptr) return true;
+    const int64_t row = (i + ahead + first_key) >> layout_shift;
+    const int64_t column = (j + first_key) >> layout_shift;
+    const auto word =
+        static_cast<uint32_t>(layout[h * layout_head + row * layout_row + column / 32]);
+    return (word >> (column % 32) & 1u) != 0;
+  }
+  // Whether the layout shows any of these queries one of these keys, or all of them all keys.
+  // Queries and keys beyond the last do not count.
+  __device__ bool layout_shows_any(int64_t h, const Keys& queries, const Keys& keys) const {
+    return layout == nullptr || find_in_layout(h, queries, keys, 1);
+  }
+  __device__ bool layout_shows_all(int64_t h, const Keys& queries, const Keys& keys) const {
+    return layout == nullptr || !find_in_layout(h, queries, keys, 0);
+  }
+  // Whether there is a block of queries and keys whose bit is `wanted`.
+  __device__ bool find_in_layout(int64_t h, const Keys& queries, const Keys& keys,
+                                 int wanted) const {
+    const int64_t last_query = min_of(queries.end, Tq) - 1, last_key = min_of(keys.end, Tk) - 1;
+    if (queries.begin > last_query || keys.begin > last_key) return false;
+    const int64_t place = ahead + first_key;
+    const int64_t first = (keys.begin + first_key) >> layout_shift;
+    const int64_t last = (last_key + first_key) >> layout_shift;
+    const int64_t last_row = (last_query + place) >> layout_shift;
+    for (int64_t row = (queries.begin + place) >> layout_shift; row <= last_row; ++row) {
+      const int32_t* words = layout + h * layout_head + row * layout_row;
+      for (int64_t w = first / 32; w <= last / 32; ++w) {
+        uint32_t mask = ~0u;
+        if (w == first / 32) mask &= ~0u << (first % 32);
+        if (w == last / 32) mask &= ~0u >> (31 - last % 32);
+        const auto bits = static_cast<uint32_t>(words[w]);
+        if (((wanted != 0 ? bits : ~bits) & mask) != 0) return true;
+      }
+    }
+    return false;
   }
 
   // The score of part = tanh(scale * product / softcap).

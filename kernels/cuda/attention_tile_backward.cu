@@ -30,6 +30,10 @@ __global__ void __launch_bounds__(kAttentionThreads) dq_kernel(BackwardArgs<T> a
   float* mine = dscores + r * kScoreStride;
   const Keys keys = shape.keys_by_position(b, first_row, first_row + kTileRows - 1);
   for (int64_t first = keys.begin / kTileRows * kTileRows; first < keys.end; first += kTileRows) {
+    if (!shape.layout_shows_any(h, {first_row, first_row + kTileRows},
+                                {first, first + kTileRows})) {
+      continue;
+    }
     const Keys seen = keys_in_tile(query.keys, first);
     if (__syncthreads_or(seen.begin < seen.end ? 1 : 0) == 0) continue;
     load_tile<T, kStride>(k_tile, args.k, b, g, first, shape.Tk, shape.D, shape.aligned);
@@ -38,6 +42,8 @@ __global__ void __launch_bounds__(kAttentionThreads) dq_kernel(BackwardArgs<T> a
     for (int n = 0; n < kTileThreadScores; ++n) {
       const int c = part + n * kRowThreads;
       if (c < seen.begin || c >= seen.end) continue;
+      mine[c] = 0.0f;
+      if (!shape.layout_sees(h, query.i, first + c)) continue;
       mine[c] =
           pair_of<kStride>(shape, query, first + c, q_tile + r * kStride, k_tile + c * kStride,
                            v_tile + c * kStride, dout_tile + r * kStride)
@@ -80,11 +86,16 @@ __global__ void __launch_bounds__(kAttentionThreads) dkv_kernel(BackwardArgs<T> 
   const int64_t first_query = queries.begin / kTileRows * kTileRows;
   for (int64_t h = g * heads; h < (g + 1) * heads; ++h) {
     for (int64_t first = first_query; first < queries.end; first += kTileRows) {
+      if (!shape.layout_shows_any(h, {first, first + kTileRows},
+                                  {first_key, first_key + kTileRows})) {
+        continue;
+      }
       // Threads of a key look at different queries: bit n stands for query part + 4 n.
       unsigned seen = 0;
       for (int n = 0; n < kTileThreadScores; ++n) {
         const Query query = query_of(args, b, h, first + part + n * kRowThreads);
-        if (j >= query.keys.begin && j < query.keys.end) seen |= 1u << n;
+        if (j < query.keys.begin || j >= query.keys.end) continue;
+        if (shape.layout_sees(h, query.i, j)) seen |= 1u << n;
       }
       if (__syncthreads_or(seen != 0 ? 1 : 0) == 0) continue;
       load_tile<T, kStride>(q_tile, args.q, b, h, first, shape.Tq, shape.D, shape.aligned);

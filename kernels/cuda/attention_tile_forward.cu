@@ -71,6 +71,10 @@ __global__ void __launch_bounds__(kAttentionThreads) forward_kernel(ForwardArgs<
   const Keys keys = shape.keys_by_position(row.b, first_row, first_row + kTileRows - 1);
   float* mine = weights + r * kScoreStride;
   for (int64_t first = keys.begin / kTileRows * kTileRows; first < keys.end; first += kTileRows) {
+    if (!shape.layout_shows_any(row.h, {first_row, first_row + kTileRows},
+                                {first, first + kTileRows})) {
+      continue;
+    }
     const bool sees =
         row.keys.begin < first + kTileRows && row.keys.end > first && row.keys.begin < row.keys.end;
     if (__syncthreads_or(sees ? 1 : 0) == 0) continue;
@@ -83,7 +87,7 @@ __global__ void __launch_bounds__(kAttentionThreads) forward_kernel(ForwardArgs<
       const int c = part + n * kRowThreads;
       const int64_t j = first + c;
       scores[n] = -INFINITY;
-      if (j < row.keys.begin || j >= row.keys.end) continue;
+      if (j < row.keys.begin || j >= row.keys.end || !shape.layout_sees(row.h, row.i, j)) continue;
       const float product = dot_rows<kStride>(q_tile + r * kStride, k_tile + c * kStride);
       scores[n] = shape.score(row.b, row.h, row.i, j, product).value;
     }

@@ -262,8 +262,8 @@ bool takes_wgmma(const AttentionProblem& p, const AttentionShape& shape) {
     return (p.B > 1 && view.batch == 0) || (T > 1 && view.row == 0) ||
            (heads > 1 && view.head == 0);
   };
-  return is_plain(shape) && p.D <= kMaxHead && p.Tq > 0 && p.Tk > 0 && !repeats(p.q, p.Tq, p.H) &&
-         !repeats(p.k, p.Tk, p.G) && !repeats(p.v, p.Tk, p.G);
+  return is_plain(shape) && shape.layout == nullptr && p.D <= kMaxHead && p.Tq > 0 && p.Tk > 0 &&
+         !repeats(p.q, p.Tq, p.H) && !repeats(p.k, p.Tk, p.G) && !repeats(p.v, p.Tk, p.G);
 }
 
 void wgmma_attention_forward(const AttentionProblem& p, const AttentionShape& shape,

@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/pack.h"
+#include "kernels/cuda/shared.h"
 
 namespace zinc::kernels::cuda {
 namespace {
@@ -64,6 +65,64 @@ struct Terms {
   float factor, keep;
 };
 
+// The sum of squares is that of finite_norm: 16 lanes, then a tree of lanes.
+__global__ void __launch_bounds__(kThreads)
+    send_kernel(const float* x, Terms terms, const int32_t* counts, int64_t chunks, float* residual,
+                uint8_t* bits, float* scales) {
+  constexpr int kLanes = 16;
+  ZINC_SHARED(float, values, [kSignChunk]);
+  ZINC_SHARED(double, lanes, [kLanes]);
+  ZINC_SHARED(float, scale_of, [1]);
+  const int t = static_cast<int>(threadIdx.x), first = t * kEach;
+  for (int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
+    const int64_t at = chunk * kSignChunk + first;
+    const int count = counts[chunk], there = count - first;
+    const float last = terms.bits != nullptr ? terms.scales[chunk] * terms.factor : 0.0f;
+    const unsigned last_byte = terms.bits != nullptr ? terms.bits[at / 8] : 0u;
+    const Eight given = *reinterpret_cast<const Eight*>(x + at);
+    const Eight before = *reinterpret_cast<const Eight*>(residual + at);
+    Eight mine;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      float value = 0.0f;
+      if (terms.bits != nullptr) value = (last_byte >> i & 1u) != 0u ? last : -last;
+      value = fmaf(terms.keep, given.at[i], value);
+      value = value + before.at[i];
+      mine.at[i] = i < there ? value : 0.0f;
+      values[first + i] = mine.at[i];
+    }
+    __syncthreads();
+    if (t < kLanes) {
+      double sum = 0.0;
+      for (int i = t; i < static_cast<int>(kSignChunk); i += kLanes) {
+        sum += double{values[i]} * double{values[i]};
+      }
+      lanes[t] = sum;
+    }
+    __syncthreads();
+    if (t == 0) {
+      for (int width = kLanes / 2; width > 0; width /= 2) {
+        for (int l = 0; l < width; ++l) lanes[l] += lanes[l + width];
+      }
+      const double scale = count > 0 ? sqrt(lanes[0] / static_cast<double>(count)) : 0.0;
+      scale_of[0] = static_cast<float>(scale);
+      scales[chunk] = scale_of[0];
+    }
+    __syncthreads();
+    const float scale = scale_of[0];
+    unsigned byte = 0;
+    Eight rest;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const bool is_positive = i < there && mine.at[i] >= 0.0f;
+      if (is_positive) byte |= 1u << i;
+      rest.at[i] = i < there ? mine.at[i] - (is_positive ? scale : -scale) : 0.0f;
+    }
+    bits[at / 8] = static_cast<uint8_t>(byte);
+    *reinterpret_cast<Eight*>(residual + at) = rest;
+  }
+}
+
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(Terms terms, const int32_t* counts, int64_t chunks, float* y) {
   const int first = static_cast<int>(threadIdx.x) * kEach;
@@ -103,6 +162,18 @@ void encode_signs(const EncodeSigns& args, StreamRef stream) {
          args.x.data_as<float>(), args.scales.data_as<float>(), args.counts.data_as<int32_t>(),
          chunks, args.bits.data_as<uint8_t>(),
          args.residual ? args.residual.data_as<float>() : nullptr);
+}
+
+void send_signs(const SendSigns& args, StreamRef stream) {
+  const Terms terms{.bits = args.last_bits ? args.last_bits.data_as<uint8_t>() : nullptr,
+                    .scales = args.last_bits ? args.last_scales.data_as<float>() : nullptr,
+                    .addend = nullptr,
+                    .factor = static_cast<float>(args.last_factor),
+                    .keep = static_cast<float>(args.share)};
+  const int64_t chunks = args.counts.numel();
+  launch(send_kernel, dim3(blocks_for(chunks)), dim3(kThreads), 0, stream, args.x.data_as<float>(),
+         terms, args.counts.data_as<int32_t>(), chunks, args.residual.data_as<float>(),
+         args.bits.data_as<uint8_t>(), args.scales.data_as<float>());
 }
 
 void decode_signs(const DecodeSigns& args, StreamRef stream) {

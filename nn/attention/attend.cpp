@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "core/error.h"
 #include "core/philox.h"
 #include "nn/attention/kv_cache.h"
+#include "nn/attention/sparse_attention.h"
 #include "nn/norm.h"
 #include "nn/sequence_ranks.h"
 #include "nn/tensor_ranks.h"
@@ -75,6 +75,7 @@ Tensor attend_own_heads(const TensorRanks* ranks, const Tensor& q, const Tensor&
     own.site = combine_bits(how.site, static_cast<uint64_t>(ranks->rank() * count + i));
     own.alibi_slopes = terms_of(how.alibi_slopes, 0, i, count);
     own.sinks = terms_of(how.sinks, 0, i, count);
+    own.layout_head = how.layout_head + i * own.num_heads;
     own.bias = terms_of(how.bias, head_dim_of(how.bias), i, count);
     mixed.push_back(autograd::attention(heads_of(of[0], i, count), heads_of(of[1], i, count),
                                         heads_of(of[2], i, count), own));
@@ -129,6 +130,7 @@ class Attending {
     HeadRows rows = in_equal_heads({.q = q, .k = std::move(keys), .v = std::move(values)});
     autograd::AttentionOptions how = options(path, {});
     how.causal = false;
+    how.layout = nullptr;
     how.key_lengths = scope_.source_lengths;
     how.key_begin = {};
     return in_value_heads(attend_own_heads(ranks_, rows.q, rows.k, rows.v, how));
@@ -238,6 +240,11 @@ class Attending {
     }
     if (positions.bias.defined()) how.bias = own_terms(positions.bias);
     if (form_.sinks != nullptr) how.sinks = own_sinks();
+    if (form_.layout != nullptr) {
+      how.layout = form_.layout->blocks();
+      how.layout_words = form_.layout->words();
+      how.layout_head = local_.first;
+    }
     return how;
   }
 
@@ -304,6 +311,9 @@ const AttentionForm& checked(const AttentionForm& form, std::string_view path) {
           form.heads, " and ", form.head_dim);
   require(form.heads % form.num_kv_heads() == 0, path, ": ", form.heads, " heads cannot share ",
           form.num_kv_heads(), " heads of keys and values");
+  const int64_t heads = form.layout == nullptr ? 1 : form.layout->blocks()->heads();
+  require(heads == 1 || heads == form.heads, path, ": ", form.heads,
+          " heads cannot take a layout of ", heads, "; make one of 1 or of ", form.heads);
   return form;
 }
 
@@ -356,6 +366,12 @@ void AttentionLayer::add_sinks(Parameter& sinks) {
   form_.sinks = &sinks;
 }
 
+void AttentionLayer::take_layout(std::shared_ptr<AttentionLayout> layout) {
+  AttentionForm form = form_;
+  form.layout = std::move(layout);
+  form_ = checked(form, path());
+}
+
 AttentionForm AttentionLayer::now() const {
   AttentionForm form = form_;
   if (!is_training()) form.dropout = 0.0;
@@ -380,30 +396,6 @@ LinearOptions packed_heads_projection(int64_t features, const AttentionForm& for
   const int64_t q = form.heads * form.head_dim, k = form.num_kv_heads() * form.head_dim,
                 v = form.num_kv_heads() * form.value_features();
   return {.in = features, .out = q + k + v, .split = Split::columns, .sections = {q, k, v}};
-}
-
-Tensor make_block_bias(const BlockLayout& layout, int64_t queries, int64_t keys,
-                       DType activations) {
-  require(layout.block > 0 && layout.heads > 0,
-          "make_block_bias: block and heads must be positive");
-  const int64_t rows = (queries + layout.block - 1) / layout.block;
-  const int64_t columns = (keys + layout.block - 1) / layout.block;
-  require(std::ssize(layout.seen) == layout.heads * rows * columns,
-          "make_block_bias: ", layout.seen.size(), " blocks of ", layout.block, " do not cover ",
-          layout.heads, " x ", queries, " x ", keys);
-  std::vector<double> values(static_cast<size_t>(layout.heads * queries * keys));
-  for (int64_t h = 0; h < layout.heads; ++h) {
-    for (int64_t i = 0; i < queries; ++i) {
-      for (int64_t j = 0; j < keys; ++j) {
-        const int64_t at = (h * rows + i / layout.block) * columns + j / layout.block;
-        const bool seen = layout.seen[static_cast<size_t>(at)] != 0;
-        values[static_cast<size_t>((h * queries + i) * keys + j)] =
-            seen ? 0.0 : -std::numeric_limits<double>::infinity();
-      }
-    }
-  }
-  return Tensor::from(values, Shape{1, layout.heads, queries, keys},
-                      activations == DType::f64 ? DType::f64 : DType::f32);
 }
 
 }  // namespace zinc::nn

@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -30,6 +31,7 @@
 
 namespace zinc::nn {
 
+class AttentionLayout;
 class KvCache;
 class RMSNorm;
 class SequenceRanks;
@@ -64,7 +66,7 @@ struct PositionTerms {
   int64_t window = 0;              // keys fewer than so many positions away; 0: all
   // Added to the scores, f32 (f64 for f64): [B or 1, H or 1, Tq, Tk], or by distance
   // [H or 1, Tq + Tk - 1] (autograd/ops/attention.h). H counts the heads of the whole layer.
-  // Undefined: none. relative_bias() and make_block_bias() make it.
+  // Undefined: none. relative_bias() makes it.
   Tensor bias{};
 };
 
@@ -82,6 +84,9 @@ struct AttentionForm {
   // Norms of each head's features, before rotary positions. Null: none. RMSNormOptions::of_slice.
   RMSNorm* query_norm = nullptr;
   RMSNorm* key_norm = nullptr;
+  // Which blocks of positions see each other, on top of causality and windows; attend_across() has
+  // none. Null: all. nn/attention/sparse_attention.h.
+  std::shared_ptr<AttentionLayout> layout{};
   // [H]: a logit for each head that takes part in the softmax and has no value. Null: none.
   Parameter* sinks = nullptr;
   uint64_t site = 0;  // of the random numbers of dropout: hash_text() of the layer's path
@@ -116,8 +121,11 @@ class AttentionLayer : public Module {
   // itself.
   AttentionLayer(Module& parent, std::string name, const AttentionForm& form);
 
- protected:
   const AttentionForm& form() const { return form_; }
+  // AttentionForm::layout from now on. Throws InvalidArgument for a layout of other heads.
+  void take_layout(std::shared_ptr<AttentionLayout> layout);
+
+ protected:
   // For members of the layer. The norms and sinks must outlive it.
   void norm_heads(RMSNorm& queries, RMSNorm& keys);
   void add_sinks(Parameter& sinks);
@@ -134,17 +142,5 @@ class AttentionLayer : public Module {
 
 // The projection of `features` to all of q, then k, then v.
 LinearOptions packed_heads_projection(int64_t features, const AttentionForm& form);
-
-// Which blocks of `block` queries see which blocks of `block` keys.
-struct BlockLayout {
-  int64_t block = 0;
-  int64_t heads = 1;  // 1: the same for all
-  // [heads, query blocks, key blocks], row-major; non-zero: seen.
-  std::vector<uint8_t> seen{};
-};
-// PositionTerms::bias of a layout: 0 where a query's block sees a key's block, else -infinity.
-// [1, heads, queries, keys] on the current context's device, f32 (f64 for f64 activations). Throws
-// InvalidArgument for a layout that does not cover the queries and keys.
-Tensor make_block_bias(const BlockLayout& layout, int64_t queries, int64_t keys, DType activations);
 
 }  // namespace zinc::nn

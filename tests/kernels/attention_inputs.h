@@ -1,9 +1,14 @@
 // tests/kernels/attention_inputs.h: the tensors of one case of attention.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
 #include <ostream>
+#include <string>
+#include <vector>
 
+#include "core/philox.h"
 #include "kernels/attention.h"
 #include "tests/kernels/host_array.h"
 
@@ -25,6 +30,8 @@ enum Feature : unsigned {
   kOneDistanceBias = 4096,  // [1, Tq + Tk - 1]
   kPlace = 8192,            // keys from 21 on, the last query 5 in front of the last key
   kFarPlace = 16384,        // keys from 21 on, all queries behind the last
+  kLayout = 32768,          // blocks of 16, of heads 1 to H of a layout of H + 2
+  kOneLayout = 65536,       // blocks of 32, the same for all heads
 };
 inline constexpr unsigned kAnyBias =
     kBias | kSharedBias | kOneBias | kDistanceBias | kOneDistanceBias;
@@ -42,7 +49,7 @@ struct Inputs {
   DType dtype, wide;
   HostArray q_store, k_store, v_store, dout_store;
   HostArray out, lse, dq, dk, dv, dbias;
-  HostArray lengths, begin, end, slopes, bias;
+  HostArray lengths, begin, end, slopes, bias, words;
   kernels::AttentionMask mask;
   kernels::AttentionDropout dropout;
   double scale = 0.0, softcap = 0.0;
@@ -90,6 +97,8 @@ struct Inputs {
       dbias.set_all(std::nan(""));
       mask.bias = bias;
     }
+    if (c.features & kLayout) make_layout(16, c.H + 2);
+    if (c.features & kOneLayout) make_layout(32, 1);
     if (c.features & kDropout) {
       dropout = {.probability = 0.25f, .key = make_random_key(7, Purpose::dropout, 1, 2, 3)};
     }
@@ -112,6 +121,31 @@ struct Inputs {
     }
     mask.key_begin = begin;
     mask.key_end = end;
+  }
+
+  // A third of the blocks, in runs and alone; every block sees itself unless it is among the
+  // first, and every third row is as the one before.
+  void make_layout(int64_t block, int64_t heads) {
+    const int64_t tokens = std::max(first_query() + c.Tq, first_key() + c.Tk);
+    const int64_t n = (tokens + block - 1) / block;
+    std::vector<uint8_t> seen;
+    for (int64_t e = 0; e < heads * n * n; ++e) {
+      const int64_t h = e / (n * n), row = e / n % n, column = e % n;
+      const int64_t like = row % 3 == 2 ? row - 1 : row;
+      const uint64_t draw = hash_text(std::to_string((h * n + like) * n + column)) >> 20;
+      seen.push_back(draw % 3 == 0 || column == std::max<int64_t>(like, 1) % n ? 1 : 0);
+    }
+    set_layout(std::make_shared<const BlockLayout>(block, heads, n, seen), heads == 1 ? 0 : 1);
+  }
+  void set_layout(const BlockLayoutPtr& blocks, int64_t first_head) {
+    const DeviceScope scope(device_for(dtype));
+    mask.layout = {.blocks = blocks, .first_head = first_head};
+    if (!runs_on_cuda()) return;
+    words = HostArray({std::ssize(blocks->words())}, DType::i32);
+    for (int64_t w = 0; w < words.numel(); ++w) {
+      words.set(w, blocks->words()[static_cast<size_t>(w)]);
+    }
+    mask.layout.words = words;
   }
 
   static View part(const HostArray& store, int64_t at, int64_t B, int64_t T, int64_t heads,

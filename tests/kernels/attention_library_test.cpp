@@ -242,6 +242,11 @@ TEST_F(AttentionLibraryChoice, ByName_WhatItIsNotAskedIsNamedOnceWithShapeAndRea
   EXPECT_THAT(reason([&](AttentionProblem& p) { p.mask.key_end = some; }), HasSubstr("packed"));
   EXPECT_THAT(reason([&](AttentionProblem& p) { p.mask.bias = some; }), HasSubstr("a bias"));
   EXPECT_THAT(reason([](AttentionProblem& p) { p.softcap = 50; }), HasSubstr("capped"));
+  const std::vector<uint8_t> all(1, 1);
+  EXPECT_THAT(reason([&](AttentionProblem& p) {
+                p.mask.layout.blocks = std::make_shared<const BlockLayout>(16, 1, 1, all);
+              }),
+              HasSubstr("a layout of blocks hides keys"));
   EXPECT_THAT(reason([](AttentionProblem& p) { p.Tq = p.Tk = 16384; }),
               HasSubstr("its workspace would be 4295491840 bytes, and 3221225472 are allowed"));
   EXPECT_THAT(reason([&](AttentionProblem& p) {

@@ -68,6 +68,23 @@ constexpr Case kCases[] = {
     {"AllTerms", 2, 150, 290, 4, 2, 16,
      kCausal | kLengths | kDocuments | kAlibi | kDistanceBias | kDropout | kScale | kWindow |
          kSoftcap},
+    {"Layout", 1, 140, 140, 2, 2, 16, kLayout},
+    {"OneLayout", 2, 150, 150, 4, 2, 16, kOneLayout},
+    {"CausalLayout", 2, 150, 150, 2, 1, 24, kCausal | kLayout},
+    {"LayoutOfManyKeys", 1, 700, 1300, 2, 1, 8, kOneLayout},
+    {"CausalLayoutOfManyKeys", 1, 300, 1300, 2, 1, 16, kCausal | kLayout},
+    {"LayoutOfCachedKeys", 2, 3, 200, 4, 2, 8, kCausal | kLayout},
+    {"LayoutAndLengths", 3, 70, 70, 2, 2, 16, kLayout | kLengths},
+    {"LayoutAndAlibi", 2, 150, 150, 4, 2, 16, kLayout | kAlibi},
+    {"LayoutAndBias", 2, 70, 140, 2, 1, 16, kLayout | kSharedBias | kDropout},
+    {"PlacedLayout", 2, 70, 150, 4, 2, 16, kCausal | kPlace | kLayout | kWindow},
+    {"FarLayout", 2, 70, 150, 4, 2, 16, kFarPlace | kOneLayout | kDropout},
+    {"LayoutAndAllTerms", 2, 150, 290, 4, 2, 16,
+     kCausal | kLengths | kDocuments | kAlibi | kDistanceBias | kDropout | kScale | kWindow |
+         kSoftcap | kLayout},
+    {"PlacedLayoutAndAllTerms", 2, 150, 290, 4, 2, 12,
+     kCausal | kPlace | kLengths | kDocuments | kAlibi | kDistanceBias | kDropout | kScale |
+         kSoftcap | kOneLayout},
 };
 
 double value_of(const View& view, int64_t a, int64_t b, int64_t c, int64_t d) {
@@ -75,12 +92,17 @@ double value_of(const View& view, int64_t a, int64_t b, int64_t c, int64_t d) {
   return view.data_as<double>()[at];
 }
 
-// Whether query i sees key j, by the text of the header.
-bool sees(const Inputs& x, int64_t b, int64_t i, int64_t j) {
+// Whether query i of head h sees key j, by the text of the header.
+bool sees(const Inputs& x, int64_t b, int64_t h, int64_t i, int64_t j) {
   const int64_t position = x.first_query() + i, key = x.first_key() + j;
   if (x.mask.causal && key > position) return false;
   if (x.mask.window > 0 && std::abs(position - key) >= x.mask.window) return false;
   if (x.mask.key_lengths && static_cast<double>(key) >= x.lengths.at(b)) return false;
+  if (x.mask.layout.blocks) {
+    const BlockLayout& layout = *x.mask.layout.blocks;
+    const int64_t row = position / layout.block(), column = key / layout.block();
+    if (!layout.sees(x.mask.layout.first_head + h, row, column)) return false;
+  }
   if (x.mask.key_begin && static_cast<double>(key) < x.begin.at(b * x.c.Tq + i)) return false;
   return !(x.mask.key_end && static_cast<double>(key) >= x.end.at(b * x.c.Tq + i));
 }
@@ -96,7 +118,7 @@ void forward_naively(const Inputs& x, HostArray& out, HostArray& lse) {
         double sum = 0.0;
         std::vector<double> total(static_cast<size_t>(c.D), 0.0);
         for (int64_t j = 0; j < c.Tk; ++j) {
-          if (!sees(x, b, i, j)) continue;
+          if (!sees(x, b, h, i, j)) continue;
           double s = 0.0;
           for (int64_t d = 0; d < c.D; ++d)
             s += value_of(x.q(), b, i, h, d) * value_of(x.k(), b, j, g, d);
@@ -289,6 +311,18 @@ TEST(Attention, Bits_DoNotDependOnSchedules) {
   }));
 }
 
+TEST(Attention, BitsWithALayout_DoNotDependOnSchedules) {
+  CpuContext context;
+  for (const int64_t D : {12, 16}) {  // without tensor cores, and with them
+    EXPECT_TRUE(same_for_all_thread_counts([&] {
+      Inputs x({"", 1, 70, 140, 2, 1, D, kCausal | kLayout | kSharedBias}, DType::bf16);
+      x.forward(context.stream());
+      x.backward(context.stream());
+      return std::vector<HostArray>{x.out, x.lse, x.dq, x.dk, x.dv, x.dbias};
+    }));
+  }
+}
+
 // Kernels that use tensor cores, and those that do not, read the counter.
 TEST(Attention, CounterOnTheDevice_TakesThePlaceOfTheKeys) {
   if (!runs_on_cuda()) GTEST_SKIP() << "a counter in memory is for a GPU";
@@ -308,6 +342,33 @@ TEST(Attention, CounterOnTheDevice_TakesThePlaceOfTheKeys) {
       for (int64_t i = 0; i < expected.numel(); ++i) {
         ASSERT_EQ((by_counter.*array).at(i), expected.at(i)) << name_of(dtype) << " " << i;
       }
+    }
+  }
+}
+
+// Blocks of 128 positions see themselves and the first one. Keys and values of block 2 are NaN, and
+// so are the sums of its queries: a kernel that visits a block of scores that the layout lacks
+// multiplies a NaN with a weight of 0, and passes it on.
+TEST(Attention, BlocksThatALayoutLacks_AreNotVisited) {
+  CpuContext context;
+  constexpr int64_t kBlock = 128, kBlocks = 4, D = 16;
+  const std::vector<uint8_t> seen{1, 0, 0, 0, 1, 1, 0, 0, 1, 0, 1, 0, 1, 0, 0, 1};
+  for (const DType dtype : kFloatDTypes) {
+    Inputs x({"", 1, kBlock * kBlocks, kBlock * kBlocks, 1, 1, D, 0}, dtype);
+    x.set_layout(std::make_shared<const BlockLayout>(kBlock, 1, kBlocks, seen), 0);
+    for (int64_t t = 2 * kBlock; t < 3 * kBlock; ++t) {
+      x.k_store.set((t * 3 + 2) * D, NAN);
+      x.v_store.set(t * 3 * D, NAN);
+    }
+    x.forward(context.stream());
+    x.backward(context.stream());
+    for (int64_t t = 0; t < kBlock * kBlocks; ++t) {
+      const bool is_poisoned = t / kBlock == 2;
+      EXPECT_EQ(std::isnan(x.out.at(t * D)), is_poisoned) << t;
+      EXPECT_EQ(std::isnan(x.dq.at(t * D)), is_poisoned) << t;
+      // All queries see the keys of block 0.
+      EXPECT_EQ(std::isnan(x.dk.at(t * D)), is_poisoned || t < kBlock) << t;
+      EXPECT_EQ(std::isnan(x.dv.at(t * D)), is_poisoned || t < kBlock) << t;
     }
   }
 }
@@ -446,6 +507,16 @@ TEST(Attention, WrongArguments_AreNamed) {
   EXPECT_THAT(message([&](auto& a) { a.mask.key_lengths = lengths; }), HasSubstr("key_lengths"));
   EXPECT_THAT(message([&](auto& a) { a.mask.bias = bias; }),
               HasSubstr("bias must be [2 or 1, 4 or 1"));
+  const std::vector<uint8_t> ones(3, 1);
+  const auto layout = std::make_shared<const BlockLayout>(16, 3, 1, ones);
+  EXPECT_THAT(message([&](auto& a) { a.mask.layout.blocks = layout; }),
+              HasSubstr("a layout of 3 heads has none for heads 0 to 3"));
+  const auto short_layout = std::make_shared<const BlockLayout>(16, 1, 1, std::span(ones).first(1));
+  EXPECT_THAT(message([&](auto& a) {
+                a.mask.layout.blocks = short_layout;
+                a.mask.origin = {.query = 11, .key = 0};
+              }),
+              HasSubstr("a layout of 1 blocks of 16 has positions 0 to 15, not 0 to 16"));
   const HostArray distances({4, 12}, DType::f32);
   EXPECT_THAT(message([&](auto& a) { a.mask.bias = distances; }),
               HasSubstr("or, by distance, [4 or 1, 11], not [4, 12]"));
@@ -481,6 +552,21 @@ TEST(Attention, Cost_CountsVisiblePairs) {
   EXPECT_EQ(cost(args).flops, 2 * 2 * 2 * 8 * 24);
   EXPECT_EQ(cost(args).bytes_read, 2 * (4 * 16 + 2 * 6 * 8));
   EXPECT_EQ(cost(args).bytes_written, 2 * 4 * 16 + 4 * 2 * 4);
+}
+
+TEST(Attention, Cost_CountsTheBlocksOfALayout) {
+  const Inputs x({"", 1, 40, 40, 2, 1, 8, 0}, DType::bf16);
+  AttentionForward args{.q = x.q(), .k = x.k(), .v = x.v(), .out = x.out, .lse = x.lse};
+  // Of 16, 16 and 8 positions; head 1 sees itself alone.
+  const std::vector<uint8_t> seen{1, 0, 1, 1, 1, 0, 1, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1};
+  args.mask = {.causal = false};
+  args.mask.layout.blocks = std::make_shared<const BlockLayout>(16, 2, 3, seen);
+  const int64_t diagonal = 16 * 16 + 16 * 16 + 8 * 8;
+  const int64_t first_head = diagonal + 16 * 8 + 16 * 16 + 8 * 16;
+  EXPECT_EQ(cost(args).flops, 2 * 2 * 8 * (first_head + diagonal));
+  args.mask.causal = true;
+  const int64_t half = 2 * 16 * 17 / 2 + 8 * 9 / 2;
+  EXPECT_EQ(cost(args).flops, 2 * 2 * 8 * (half + 16 * 16 + 8 * 16 + half));
 }
 
 // The first queries see no key.

@@ -102,7 +102,7 @@ TEST(AttentionWgmmaChoice, IsTheTables) {
 
 TEST(AttentionWgmmaChoice, LeavesWhatItCannotDo) {
   if (!runs_on_cuda()) GTEST_SKIP() << "a kernel of CUDA's";
-  for (const unsigned features : {+kAlibi, +kDropout, +kSoftcap, +kBias}) {
+  for (const unsigned features : {+kAlibi, +kDropout, +kSoftcap, +kBias, +kOneLayout}) {
     EXPECT_EQ(runs_of({"", 1, 40, 40, 1, 1, 64, features}, DType::bf16, WgmmaUse::always, {}), 0);
   }
   EXPECT_EQ(runs_of({"", 1, 40, 40, 1, 1, 136, 0}, DType::bf16, WgmmaUse::always, {}), 0);

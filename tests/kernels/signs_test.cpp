@@ -159,6 +159,56 @@ TEST(DecodeSigns, AddsItsTermsInTheStatedOrder) {
   }
 }
 
+// One pass gives what its parts give.
+TEST(SendSigns, HasTheBitsOfItsParts) {
+  for (const int64_t chunks : {1, 9, 40}) {
+    const Array a(chunks);
+    const Array last(chunks);
+    const HostArray last_scales = scales_of(last);
+    HostArray last_bits(Shape{a.x.numel() / 8}, DType::u8);
+    encode_signs({.x = last.x, .scales = last_scales, .counts = last.counts, .bits = last_bits},
+                 test::test_stream());
+    const HostArray before = HostArray::random(a.x.shape(), DType::f32, 9, -0.1, 0.1);
+    for (const bool has_last : {false, true}) {
+      const ConstView bits_before = has_last ? ConstView(last_bits) : ConstView();
+      const ConstView scales_before = has_last ? ConstView(last_scales) : ConstView();
+      Array parts = a;
+      decode_signs({.bits = bits_before,
+                    .scales = scales_before,
+                    .counts = a.counts,
+                    .factor = 0.9,
+                    .keep = 0.1,
+                    .addend = before,
+                    .y = parts.x},
+                   test::test_stream());
+      const HostArray wanted_scales = scales_of(parts);
+      HostArray wanted_bits(last_bits.shape(), DType::u8);
+      HostArray wanted(a.x.shape(), DType::f32);
+      encode_signs({.x = parts.x,
+                    .scales = wanted_scales,
+                    .counts = a.counts,
+                    .bits = wanted_bits,
+                    .residual = wanted},
+                   test::test_stream());
+      HostArray residual = before, bits(last_bits.shape(), DType::u8);
+      HostArray scales(Shape{chunks}, DType::f32);
+      send_signs({.x = a.x,
+                  .share = 0.1,
+                  .last_bits = bits_before,
+                  .last_scales = scales_before,
+                  .last_factor = 0.9,
+                  .counts = a.counts,
+                  .residual = residual,
+                  .bits = bits,
+                  .scales = scales},
+                 test::test_stream());
+      EXPECT_TRUE(test::same_bits(scales, wanted_scales));
+      EXPECT_TRUE(test::same_bits(bits, wanted_bits));
+      EXPECT_TRUE(test::same_bits(residual, wanted));
+    }
+  }
+}
+
 TEST(EncodeSigns, InPlace_LeavesTheSameResidual) {
   Array a(9);
   const HostArray scales = scales_of(a);

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +14,7 @@
 #include "autograd/ops/concat.h"
 #include "core/error.h"
 #include "nn/attention/kv_cache.h"
+#include "nn/attention/sparse_attention.h"
 #include "nn/gradcheck.h"
 #include "tests/autograd/rank.h"
 #include "tests/nn/plain_lm.h"
@@ -21,13 +22,12 @@
 namespace zinc::nn {
 namespace attend_test {
 
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using zinc::testing::ids_tensor;
 using zinc::testing::random_tensor;
 using zinc::testing::Rank;
 
-constexpr int64_t kRows = 2, kTokens = 9;
+constexpr int64_t kRows = 2, kTokens = 40;
 using Values = std::vector<double>;
 
 struct Layer : AttentionLayer {
@@ -74,8 +74,10 @@ Values expected(const Case& c, const Values& q, const Values& k, const Values& v
             const int64_t heads = c.positions.bias.dim(1);
             score += bias[static_cast<size_t>(((heads == 1 ? 0 : h) * kTokens + i) * kTokens + j)];
           }
-          const bool seen = (!form.causal || j <= i) &&
-                            (c.positions.window == 0 || std::abs(i - j) < c.positions.window);
+          const bool seen =
+              (!form.causal || j <= i) &&
+              (form.layout == nullptr || form.layout->blocks()->sees(h, i / 16, j / 16)) &&
+              (c.positions.window == 0 || std::abs(i - j) < c.positions.window);
           weights.push_back(seen ? std::exp(score) : 0.0);
           sum += weights.back();
         }
@@ -93,9 +95,10 @@ Values expected(const Case& c, const Values& q, const Values& k, const Values& v
   return mixed;
 }
 
-BlockLayout diagonal_and_first() {
-  // Blocks of 4 of 9 tokens: each sees itself and the first one; head 1 itself alone.
-  return {.block = 4, .heads = 2, .seen = {1, 0, 0, 1, 1, 0, 1, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1}};
+// Blocks of 16 of 40 tokens: each sees itself and the first one; head 1 itself and the last one.
+std::shared_ptr<AttentionLayout> two_layouts() {
+  const std::vector<uint8_t> seen{1, 0, 0, 1, 1, 0, 1, 0, 1, 1, 0, 1, 0, 1, 1, 0, 0, 1};
+  return std::make_shared<AttentionLayout>(std::make_shared<const BlockLayout>(16, 2, 3, seen));
 }
 
 TEST(Attend, EveryField_MatchesTheDefinition) {
@@ -111,10 +114,11 @@ TEST(Attend, EveryField_MatchesTheDefinition) {
       {"sinks", {.heads = 2, .head_dim = 4}, true},
       {"sinks and large values", {.heads = 2, .head_dim = 3, .value_dim = 5}, true},
       {"window", {.heads = 2, .head_dim = 4}, false, {.window = 3}},
-      {"blocks",
-       {.heads = 2, .head_dim = 4},
-       true,
-       {.bias = make_block_bias(diagonal_and_first(), kTokens, kTokens, DType::f64)}},
+      {"blocks", {.heads = 2, .head_dim = 4, .layout = two_layouts()}, true},
+      {"blocks of both directions",
+       {.heads = 2, .head_dim = 4, .value_dim = 3, .causal = false, .layout = two_layouts()},
+       false,
+       {.window = 21}},
   };
   for (const Case& c : cases) {
     for (const bool side_by_side : {false, true}) {
@@ -140,7 +144,7 @@ TEST(Attend, EveryField_MatchesTheDefinition) {
                                      v.to_vector<double>(), sinks, bias);
       const Values got = mixed.to_vector<double>();
       ASSERT_EQ(got.size(), wanted.size());
-      // Sums of nine products of order 1.
+      // Sums of forty products of order 1.
       for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], wanted[i], 1e-13) << i;
     }
   }
@@ -194,15 +198,8 @@ TEST(Attend, AFormThatContradictsItself_IsRefused) {
   EXPECT_THAT(message({.heads = 4, .kv_heads = 3, .head_dim = 8}),
               HasSubstr("layer: 4 heads cannot share 3 heads of keys and values"));
   EXPECT_THAT(message({.heads = 4}), HasSubstr("needs heads and head_dim"));
-  EXPECT_THROW(make_block_bias({.block = 4, .seen = {1, 1}}, 9, 9, DType::f32), InvalidArgument);
-}
-
-TEST(Attend, ABlockLayout_BecomesABias) {
-  const Rank rank;
-  const Tensor bias = make_block_bias({.block = 2, .seen = {1, 0, 1, 1}}, 3, 3, DType::f32);
-  constexpr double kHidden = -std::numeric_limits<double>::infinity();
-  EXPECT_EQ(bias.shape(), (Shape{1, 1, 3, 3}));
-  EXPECT_THAT(bias.to_vector<double>(), ElementsAre(0, 0, kHidden, 0, 0, kHidden, 0, 0, 0));
+  EXPECT_THAT(message({.heads = 4, .head_dim = 8, .layout = two_layouts()}),
+              HasSubstr("layer: 4 heads cannot take a layout of 2; make one of 1 or of 4"));
 }
 
 }  // namespace attend_test

@@ -122,6 +122,7 @@ std::vector<Need> needs() {
       {inputs, "zinc.recompute_every_blocks", 1},
       {inputs, "zinc.activation_offload.device", "nvme"},
       {inputs, "zinc.activation_offload.nvme_path", "/d"},
+      {"sparse_attention.", "sparse_attention.mode", "dense"},
       {"zinc.fp8", "bf16.enabled", true},
       {"zinc.narrow_logits", "bf16.enabled", true},
       {"zinc.offload_step", "zero_optimization.stage", 1},
@@ -191,6 +192,8 @@ files::json::Value other_value(const Key& key, const files::json::Value& now) {
       return files::json::Array{0.5, 0.25};
     case KeyType::texts:
       return files::json::Array{"*.mlp.*"};
+    case KeyType::integers:
+      return files::json::Array{5};
     case KeyType::block:
       return with({}, "enabled", true);
     default:
@@ -361,7 +364,10 @@ TEST(ConfigKeys, ValuesOutsideTheRange_NameTheKeyAndThePlace) {
   int checked = 0;
   for (const Key& key : config_keys()) {
     if (key.key_class != KeyClass::works || key.is_block()) continue;
-    std::vector<files::json::Value> wrong{files::json::Array{1}};
+    const bool is_list = key.setting.type == KeyType::integers;
+    std::vector<files::json::Value> wrong{
+        files::json::Array{is_list ? "1" : files::json::Value(1)}};
+    if (is_list) wrong.emplace_back(files::json::Array{key.range.least - 1.0});
     const Bounds& range = key.range;
     if (std::isfinite(range.least)) wrong.emplace_back(range.least - 1.0);
     if (std::isfinite(range.most)) wrong.emplace_back(range.most * 2.0 + 1.0);

@@ -335,11 +335,12 @@ TEST(Config, AdamMeansAdamWUnlessItSaysOtherwise) {
   EXPECT_EQ(kind(R"({"type": "Adam", "params": {"adam_w_mode": false}})"),
             optim::OptimizerKind::adam);
   EXPECT_EQ(kind(R"({"type": "SGD"})"), optim::OptimizerKind::sgd);
-  for (const char* name :
-       {"OneBitAdam", "ZeroOneAdam", "onebitlamb", "MuAdam", "MuAdamW", "MuSGD"}) {
+  for (const char* name : {"ZeroOneAdam", "onebitlamb", "MuAdam", "MuAdamW", "MuSGD"}) {
     const std::string problem = problems_of(with(str(R"("optimizer": {"type": ")", name, "\"}")));
     EXPECT_NE(problem.find(str("\"", name, "\" is not implemented")), std::string::npos);
-    EXPECT_NE(problem.find(std::string_view(name) == "MuSGD" ? "take SGD" : "take AdamW"),
+    EXPECT_NE(problem.find(std::string_view(name) == "MuSGD"  ? "take SGD"
+                           : std::string_view(name)[0] == 'M' ? "take AdamW"
+                                                              : "take OneBitAdam"),
               std::string::npos)
         << problem;
   }
@@ -536,6 +537,27 @@ TEST(Config, ScheduleFreeAdamW_HasTheDefaultsOfItsPackage) {
   EXPECT_EQ(given.schedule_free.r, 0.5);
   EXPECT_EQ(given.schedule_free.weight_lr_power, 1.0);
   EXPECT_EQ(given.schedule_free.warmup_steps, 7);
+}
+
+// A file of DeepSpeed's tutorials, with states in host memory.
+TEST(Config, OneBitAdam_LoadsAsInTheTutorials) {
+  const zero::EngineConfig engine = parse(with(R"(
+      "optimizer": {"type": "OneBitAdam",
+                    "params": {"lr": 4e-4, "freeze_step": 23000, "cuda_aware": false,
+                               "comm_backend_name": "nccl"}},
+      "scheduler": {"type": "WarmupLR",
+                    "params": {"warmup_min_lr": 0, "warmup_max_lr": 4e-4, "warmup_num_steps": 1000}},
+      "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}})"))
+                                        .engine;
+  EXPECT_EQ(engine.optimizer.kind, optim::OptimizerKind::one_bit_adam);
+  EXPECT_EQ(engine.optimizer.one_bit.freeze_step, 23000);
+  EXPECT_FALSE(engine.optimizer.one_bit.parameter_scales);
+  EXPECT_EQ(engine.reduce_schedule(), zero::ReduceSchedule::boundary);
+  EXPECT_TRUE(zero::value_problems(engine).empty());
+  EXPECT_NE(
+      problems_of(with(R"("optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 0}})"))
+          .find("freeze_step"),
+      std::string::npos);
 }
 
 TEST(Config, RefusedKeysSayWhyAndLoadAtTheirOffValue) {

@@ -88,12 +88,20 @@ INSTANTIATE_TEST_SUITE_P(Stages, Overflow,
                                           testing::Values(DType::f16, DType::bf16, DType::f32),
                                           testing::Values(OptimizerKind::adamw,
                                                           OptimizerKind::schedule_free)));
+INSTANTIATE_TEST_SUITE_P(Signs, Overflow,
+                         testing::Combine(testing::Values(0, 1, 2),
+                                          testing::Values(DType::f16, DType::bf16, DType::f32),
+                                          testing::Values(OptimizerKind::one_bit_adam)));
 
 TEST_P(Overflow, SkippedStep_ChangesNoBitOfWeightsStatesAndSchedule) {
   const auto [stage, dtype, rule] = GetParam();
   const bool scaled = dtype == DType::f16;
   EngineConfig config = config_of(stage, dtype, scaled ? dynamic(8, 2) : optim::LossScaleConfig{});
   config.optimizer.kind = rule;
+  config.optimizer.one_bit.freeze_step = 1;
+  const auto names_the_place = rule == OptimizerKind::one_bit_adam
+                                   ? testing::Matcher<std::string>(HasSubstr(", of rank 1"))
+                                   : NamesThePlace(stage);
   int64_t applied = 0;
   int64_t skipped = 0;
   std::vector<float> at_the_end;
@@ -108,7 +116,7 @@ TEST_P(Overflow, SkippedStep_ChangesNoBitOfWeightsStatesAndSchedule) {
     EXPECT_EQ(result.learning_rate, lr);
     if (step == 'x') {
       EXPECT_EQ(result.outcome, StepOutcome::skipped_overflow);
-      EXPECT_THAT(result.overflow, NamesThePlace(stage));
+      EXPECT_THAT(result.overflow, names_the_place);
       EXPECT_TRUE(after == before);
       EXPECT_EQ(engine.state().carried, carried);
       EXPECT_EQ(engine.learning_rate(), lr);

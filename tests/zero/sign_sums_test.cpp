@@ -213,5 +213,33 @@ TEST(SignSums, OneBitAdam_FollowsTheFormulasBitForBit) {
   }
 }
 
+// Of 16-bit gradients on stage 0, where nothing else travels.
+TEST(SignSums, TravelAsAFifteenthOfTheBytes) {
+  comm::run_local_ranks(2, {.seed = 5, .num_threads = 1}, [](comm::World& world) {
+    const auto sent_in_step = [&](optim::OptimizerKind kind) {
+      nn::LlamaConfig large = test::tiny_llama_config();
+      large.hidden_size = 96;
+      large.intermediate_size = 256;
+      nn::Llama model(large);
+      EngineConfig config = config_of(false);
+      config.zero.stage = 0;
+      config.precision.dtype = DType::bf16;
+      config.optimizer.kind = kind;
+      Engine engine(model, config, world);
+      int64_t before = 0;
+      for (int64_t step = 0; step < kFreeze + 2; ++step) {
+        before = world.communicator().bytes_sent();
+        engine.backward(engine.forward(test::make_batch(step * 2 + world.rank())));
+        engine.step();
+      }
+      return world.communicator().bytes_sent() - before;
+    };
+    const int64_t whole = sent_in_step(optim::OptimizerKind::adamw);
+    const int64_t signs = sent_in_step(optim::OptimizerKind::one_bit_adam);
+    EXPECT_GT(signs * 16, whole);
+    EXPECT_LT(signs * 15, whole);
+  });
+}
+
 }  // namespace sign_sums_test
 }  // namespace zinc::zero

@@ -185,6 +185,10 @@ void Reader::read_inner(const Key& key, const files::json::Value* value) {
     findings_.problem(*value, str(key.path, " ", problem_with(key, *value)));
     value = nullptr;
   }
+  if (value != nullptr && key.setting.set) {
+    given_[key.path] = value;
+    key.setting.set(config_, *value);
+  }
   read_block(key.path, value);
 }
 

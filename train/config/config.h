@@ -31,6 +31,7 @@ struct Overrides {
   std::optional<DType> dtype;               // --dtype
   std::optional<uint64_t> seed;             // --seed
   std::optional<int64_t> hidden_size;       // the model's: for bucket sizes that are "auto"
+  std::optional<int64_t> sequence;          // tokens of the longest sequence, --seq
   std::optional<int64_t> save_every;        // --save-every
   std::optional<double> save_minutes;       // --save-minutes
   std::optional<int64_t> save_total_limit;  // --save-total-limit

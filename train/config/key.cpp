@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "core/dtype.h"
+#include "core/edit_distance.h"
 #include "core/error.h"
 #include "train/config/row.h"
 
@@ -13,7 +14,9 @@ namespace {
 
 std::string range_problem(const Key& key, double value, const std::string& shown) {
   const Bounds& range = key.range;
-  const bool whole = key.setting.type == KeyType::integer || key.setting.type == KeyType::bytes;
+  const KeyType type = key.setting.type;
+  const bool whole =
+      type == KeyType::integer || type == KeyType::integers || type == KeyType::bytes;
   const bool any_integer =
       key.key_class != KeyClass::works && key.key_class != KeyClass::deprecated;
   const double most = whole && std::isinf(range.most) && !any_integer
@@ -62,6 +65,11 @@ std::string problem_with_text(const Key& key, const files::json::Value& value) {
       for (const std::string& choice : choices) {
         if (value.is_string(choice)) return {};
       }
+      if (value.is_string()) {
+        const std::string nearest = nearest_name(value.as_string(), choices);
+        return str("must be ", joined(choices, "\"", " or "),
+                   nearest.empty() ? "" : str("; did you mean \"", nearest, "\"?"));
+      }
       return str("must be ", joined(choices, "\"", " or "));
     case KeyType::name:
       if (!value.is_string()) return mistyped("a string", value);
@@ -81,6 +89,19 @@ std::string problem_with_text(const Key& key, const files::json::Value& value) {
 bool is_list_of_strings(const files::json::Value& value) {
   return value.is_array() &&
          std::ranges::all_of(value.as_array(), [](const auto& one) { return one.is_string(); });
+}
+
+// A list of integers, each in the key's range.
+std::string problem_with_integers(const Key& key, const files::json::Value& value) {
+  if (!value.is_array()) return mistyped("a list of integers", value);
+  for (const files::json::Value& one : value.as_array()) {
+    if (!one.is_number() || !one.is_integer()) return "must be a list of integers";
+    if (std::string problem = range_problem(key, one.as_double(), one.as_number().text());
+        !problem.empty()) {
+      return str(problem, ", each");
+    }
+  }
+  return {};
 }
 
 std::string problem_with_pair(const Key& key, const files::json::Value& value) {
@@ -113,11 +134,11 @@ std::string_view name_of(KeyClass key_class) {
 }
 
 std::string_view name_of(KeyType type) {
-  static constexpr std::array<std::string_view, 14> kNames{
+  static constexpr std::array<std::string_view, 15> kNames{
       "any",    "boolean",        "integer", "unsigned integer",
       "number", "number or text", "text",    "choice",
       "name",   "dtype",          "bytes",   "pair",
-      "texts",  "block"};
+      "texts",  "integers",       "block"};
   return kNames.at(static_cast<size_t>(type));
 }
 
@@ -152,6 +173,8 @@ std::string problem_with(const Key& key, const files::json::Value& value) {
       return problem_with_pair(key, value);
     case KeyType::texts:
       return is_list_of_strings(value) ? "" : "must be a list of strings";
+    case KeyType::integers:
+      return problem_with_integers(key, value);
     case KeyType::quoted_number: {
       const auto number = number_of(value);
       if (number) return range_problem(key, *number, str(*number));
@@ -198,6 +221,8 @@ std::string values_of(const Key& key) {
       return str("two numbers in [", range.least, ", ", range.most, ")");
     case KeyType::texts:
       return "strings in a list";
+    case KeyType::integers:
+      return str("integers in a list, each at least ", static_cast<int64_t>(range.least));
     default:
       break;
   }

@@ -36,13 +36,14 @@ enum class KeyType : uint8_t {
   number,
   quoted_number,  // a number, also in quotes
   text,
-  choice,  // one of Setting::choices
-  name,    // the same, in upper or lower case
-  dtype,   // "fp32", "fp16" or "bf16"
-  bytes,   // a number, or as in "2GiB"
-  pair,    // two numbers
-  texts,   // a list
-  block,   // an object with its own keys
+  choice,    // one of Setting::choices
+  name,      // the same, in upper or lower case
+  dtype,     // "fp32", "fp16" or "bf16"
+  bytes,     // a number, or as in "2GiB"
+  pair,      // two numbers
+  texts,     // a list
+  integers,  // a list
+  block,     // an object with its own keys
 };
 std::string_view name_of(KeyType type);  // "integer", "boolean", ...
 
@@ -67,7 +68,7 @@ struct Setting {
   // The value in force; null: none.
   std::function<files::json::Value(const Config&, int64_t world_size)> get{};
   // `value` is one in which problem_with() found nothing, or what get() gave. Empty: settle.h sets
-  // the member.
+  // the member. Of a block: called before its keys are read, where the file has the block.
   std::function<void(Config&, const files::json::Value& value)> set{};
 };
 

@@ -27,9 +27,10 @@ void complete(Key& key, const std::vector<Key>& all) {
 }
 
 std::vector<Key> make_table() {
-  const Rows rows{batch_rows(),    optimizer_rows(), scheduler_rows(),  precision_rows(),
-                  gradient_rows(), zero_rows(),      activation_rows(), aio_rows(),
-                  monitor_rows(),  absent_rows(),    zinc_rows()};
+  const Rows rows{
+      batch_rows(),  optimizer_rows(),  scheduler_rows(), precision_rows(), gradient_rows(),
+      zero_rows(),   activation_rows(), aio_rows(),       monitor_rows(),   sparse_attention_rows(),
+      absent_rows(), zinc_rows()};
   std::vector<Key> keys(rows.begin(), rows.end());
   const std::vector<Key> written = keys;
   for (Key& key : keys) complete(key, written);

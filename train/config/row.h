@@ -44,6 +44,7 @@ inline constexpr int64_t kMostBuffers = 65'536;
 
 using Milliseconds = std::chrono::milliseconds;  // in a file: seconds
 using Texts = std::vector<std::string>;
+using Integers = std::vector<int64_t>;
 
 template <class T>
 KeyType type_of() {
@@ -61,6 +62,8 @@ KeyType type_of() {
     return KeyType::text;
   } else if constexpr (std::same_as<T, Texts>) {
     return KeyType::texts;
+  } else if constexpr (std::same_as<T, Integers>) {
+    return KeyType::integers;
   } else {
     static_assert(std::same_as<T, double> || std::same_as<T, Milliseconds>);
     return KeyType::number;
@@ -75,7 +78,7 @@ files::json::Value to_value(const T& member) {
     return deepspeed_name(member);
   } else if constexpr (std::same_as<T, Milliseconds>) {
     return static_cast<double>(member.count()) / 1000.0;
-  } else if constexpr (std::same_as<T, Texts>) {
+  } else if constexpr (std::same_as<T, Texts> || std::same_as<T, Integers>) {
     return files::json::Array(member.begin(), member.end());
   } else {
     return member;
@@ -100,6 +103,9 @@ void assign(T& member, const files::json::Value& value) {
   } else if constexpr (std::same_as<T, Texts>) {
     member.clear();
     for (const files::json::Value& text : value.as_array()) member.push_back(text.as_string());
+  } else if constexpr (std::same_as<T, Integers>) {
+    member.clear();
+    for (const files::json::Value& one : value.as_array()) member.push_back(one.as_int64());
   } else if constexpr (std::same_as<T, Milliseconds>) {
     member = Milliseconds(static_cast<int64_t>(value.as_double() * 1000.0));
   } else {
@@ -264,6 +270,7 @@ Rows zero_rows();
 Rows activation_rows();
 Rows aio_rows();
 Rows monitor_rows();
+Rows sparse_attention_rows();
 Rows absent_rows();  // parts of DeepSpeed that zinc does not have
 Rows zinc_rows();
 

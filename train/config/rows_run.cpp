@@ -189,7 +189,6 @@ Rows absent_rows() {
       refused("elasticity", "elastic training is not implemented"),
       pipeline_rows(),
       tensor_parallel_rows(),
-      refused("sparse_attention", "sparse attention is not implemented"),
       refused("compression_training", "compression is not implemented"),
       refused("data_efficiency", "data efficiency is not implemented"),
       refused("curriculum_learning", "curriculum learning is not implemented"),

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "nn/attention/sparse_attention.h"
 #include "optim/factory.h"
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
@@ -220,8 +221,32 @@ void settle(const Reading& reading) {
   tell_of_a_pipeline(reading);
 }
 
+// Problems stand at their key where the file has it, or else at the block.
+void check_sparse_attention(const Reading& reading) {
+  const std::optional<nn::SparsityConfig>& config = reading.config.engine.sparse_attention;
+  if (!config) return;
+  const auto problem = [&](std::string_view key, const std::string& text) {
+    const files::json::Value* at = reading.find(key);
+    if (at == nullptr) at = reading.find("sparse_attention");
+    at != nullptr ? reading.findings.problem(*at, text) : reading.findings.problem(text);
+  };
+  const std::vector<nn::SparsityProblem> problems = nn::problems_of(*config);
+  for (const nn::SparsityProblem& one : problems) {
+    const std::string path = str("sparse_attention.", one.key);
+    problem(path, str(path, ": ", one.text));
+  }
+  if (!problems.empty() || !reading.flags.sequence) return;
+  try {
+    nn::make_layout(*config, {.tokens = *reading.flags.sequence});
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    problem(text.substr(0, text.find(':')), text);
+  }
+}
+
 void check_together(const Reading& reading) {
   const zero::EngineConfig& engine = reading.config.engine;
+  check_sparse_attention(reading);
   const auto attempt = [&](const auto& work) {
     try {
       work();

@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/host_stream.h"
 #include "core/transfer.h"
+#include "kernels/accumulate.h"
 #include "kernels/copy.h"
 #include "kernels/fill.h"
 #include "kernels/finite_norm.h"
@@ -259,96 +260,134 @@ void SignSums::find_scales(const View& x, const View& counts, const View& runs, 
                        stream);
 }
 
-// x = keep * last + share * gradient + error.
-void SignSums::form(const ShardGroup& group, const View& values, const View& error,
-                    StreamRef stream) const {
-  const Group& state = state_[group];
-  const View counts = view_of(state.counts, chunks_of(values.numel()), DType::i32);
-  const double gradient = factor_ * communicator_.size();
-  const int64_t shard = shard_numel(group);
+// x = keep * last + share * gradient, in the place of both.
+void SignSums::reduce_alone(const ShardGroup& group, const View& values, const View& last,
+                            StreamRef stream) const {
+  const View counts = view_of(state_[group].counts, chunks_of(values.numel()), DType::i32);
   for_each_part(group, [&](Range range, optim::SignReduction::Terms terms) {
-    // A rank alone has `last` in the place of its error.
-    if (is_alone()) {
-      const View last = part(error, range);
-      kernels::scale({.x = last, .factor = terms.keep, .y = last}, stream);
-    }
-    const bool has_signs = !is_alone() && !is_first_ && terms.keep != 0.0;
-    const auto add = [&](Range here, const Message& last) {
-      kernels::decode_signs({.bits = last.bits,
-                             .scales = last.scales,
-                             .counts = part(counts, chunks_of(here)),
-                             .factor = terms.keep,
-                             .keep = terms.share * gradient,
-                             .addend = part(error, here),
-                             .y = part(values, here)},
-                            stream);
-    };
-    if (!has_signs) return add(range, {});
-    const View all = view_of(state.last, message_bytes(shard) * communicator_.size(), DType::u8);
+    const View kept = part(last, range);
+    kernels::scale({.x = kept, .factor = terms.keep, .y = kept}, stream);
+    kernels::decode_signs({.bits = {},
+                           .scales = {},
+                           .counts = part(counts, chunks_of(range)),
+                           .keep = terms.share * factor_,
+                           .addend = kept,
+                           .y = part(values, range)},
+                          stream);
+  });
+  kernels::copy({.x = values, .y = last}, stream);
+}
+
+// This rank's signs of x = keep * last + share * gradient + error, as they travel.
+void SignSums::sign(const ShardGroup& group, const View& values, const View& error,
+                    const View& sent, StreamRef stream) const {
+  const Group& state = state_[group];
+  const int64_t shard = shard_numel(group);
+  const View counts = view_of(state.counts, chunks_of(values.numel()), DType::i32);
+  const View all = view_of(state.last, message_bytes(shard) * communicator_.size(), DType::u8);
+  const double gradient = factor_ * communicator_.size();
+  for_each_part(group, [&](Range range, optim::SignReduction::Terms terms) {
     for_each_shard(group, [&](const Segment& segment, int r, Range of_rank) {
       const Range here = intersect(range, of_rank);
       if (here.empty()) return;
-      add(here,
-          message(all, r, shard).part(place(segment) + here.begin - of_rank.begin, here.size()));
+      const int64_t at = place(segment) + here.begin - of_rank.begin;
+      Message last;
+      if (!is_first_ && terms.keep != 0.0) last = message(all, r, shard).part(at, here.size());
+      const Message to = message(sent, r, shard).part(at, here.size());
+      if (rule_.scales_parameters()) {
+        kernels::decode_signs({.bits = last.bits,
+                               .scales = last.scales,
+                               .counts = part(counts, chunks_of(here)),
+                               .factor = terms.keep,
+                               .keep = terms.share * gradient,
+                               .addend = part(error, here),
+                               .y = part(values, here)},
+                              stream);
+        return;
+      }
+      kernels::send_signs({.x = part(values, here),
+                           .share = terms.share * gradient,
+                           .last_bits = last.bits,
+                           .last_scales = last.scales,
+                           .last_factor = terms.keep,
+                           .counts = part(counts, chunks_of(here)),
+                           .residual = part(error, here),
+                           .bits = to.bits,
+                           .scales = to.scales},
+                          stream);
     });
+  });
+  if (!rule_.scales_parameters()) return;
+  const Room scales = take(chunks_of(values.numel()), DType::f32, stream);
+  find_scales(values, counts, view_of(state.runs, state.num_runs + 1, DType::i64), scales.view,
+              stream);
+  for_each_shard(group, [&](const Segment& segment, int r, Range of_rank) {
+    const Message to = message(sent, r, shard).part(place(segment), of_rank.size());
+    const View of_chunks = part(scales.view, chunks_of(of_rank));
+    kernels::copy({.x = of_chunks, .y = to.scales}, stream);
+    kernels::encode_signs({.x = part(values, of_rank),
+                           .scales = of_chunks,
+                           .counts = part(counts, chunks_of(of_rank)),
+                           .bits = to.bits,
+                           .residual = part(error, of_rank)},
+                          stream);
+  });
+}
+
+// The signs of the mean of what came, with the error of the sum.
+void SignSums::sign_sum(const ShardGroup& group, const View& received, const Message& own,
+                        StreamRef stream) const {
+  const Group& state = state_[group];
+  const int64_t shard = shard_numel(group);
+  const int ranks = communicator_.size();
+  const View counts = view_of(state.own_counts, chunks_of(shard), DType::i32);
+  const Room sum = take(shard, DType::f32, stream);
+  for (int r = 0; r < ranks; ++r) {
+    const Message from = message(received, r, shard);
+    kernels::decode_signs({.bits = from.bits,
+                           .scales = from.scales,
+                           .counts = counts,
+                           .factor = 1.0 / ranks,
+                           .keep = r == 0 ? 0.0 : 1.0,
+                           .y = sum.view},
+                          stream);
+  }
+  with_error(state.error_of_sum, shard, stream, [&](const View& error) {
+    if (!rule_.scales_parameters()) {
+      kernels::send_signs({.x = sum.view,
+                           .last_bits = {},
+                           .last_scales = {},
+                           .counts = counts,
+                           .residual = error,
+                           .bits = own.bits,
+                           .scales = own.scales},
+                          stream);
+      return;
+    }
+    kernels::accumulate({.x = error, .accumulator = sum.view}, stream);
+    find_scales(sum.view, counts, view_of(state.own_runs, state.num_own_runs + 1, DType::i64),
+                own.scales, stream);
+    kernels::encode_signs({.x = sum.view,
+                           .scales = own.scales,
+                           .counts = counts,
+                           .bits = own.bits,
+                           .residual = error},
+                          stream);
   });
 }
 
 // Every rank's signs to the owners of their elements, and those of the sums to all ranks.
 void SignSums::exchange(const ShardGroup& group, const View& values, const View& error,
-                        StreamRef stream) {
-  const Group& state = state_[group];
+                        StreamRef stream) const {
   const int ranks = communicator_.size();
-  const int64_t shard = shard_numel(group), bytes = message_bytes(shard);
-  const View counts = view_of(state.counts, chunks_of(values.numel()), DType::i32);
-  const View own_counts = view_of(state.own_counts, chunks_of(shard), DType::i32);
-  const auto runs_in = [&](const Block& runs, int64_t count) {
-    return runs ? view_of(runs, count + 1, DType::i64) : View();
-  };
-
+  const int64_t bytes = message_bytes(shard_numel(group));
   const Room sent = take(ranks * bytes, DType::u8, stream);
-  {
-    const Room scales = take(chunks_of(values.numel()), DType::f32, stream);
-    find_scales(values, counts, runs_in(state.runs, state.num_runs), scales.view, stream);
-    for_each_shard(group, [&](const Segment& segment, int r, Range of_rank) {
-      const Message to = message(sent.view, r, shard).part(place(segment), of_rank.size());
-      const View of_chunks = part(scales.view, chunks_of(of_rank));
-      kernels::copy({.x = of_chunks, .y = to.scales}, stream);
-      kernels::encode_signs({.x = part(values, of_rank),
-                             .scales = of_chunks,
-                             .counts = part(counts, chunks_of(of_rank)),
-                             .bits = to.bits,
-                             .residual = part(error, of_rank)},
-                            stream);
-    });
-  }
+  sign(group, values, error, sent.view, stream);
   const Room received = take(ranks * bytes, DType::u8, stream);
   communicator_.all_to_all({.in = sent.view, .out = received.view}, stream);
-
-  const Room sum = take(shard, DType::f32, stream);
-  const View all = view_of(state.last, ranks * bytes, DType::u8);
-  const Message own = message(all, communicator_.rank(), shard);
-  with_error(state.error_of_sum, shard, stream, [&](const View& error_of_sum) {
-    for (int r = 0; r < ranks; ++r) {
-      const Message from = message(received.view, r, shard);
-      kernels::decode_signs({.bits = from.bits,
-                             .scales = from.scales,
-                             .counts = own_counts,
-                             .factor = 1.0 / ranks,
-                             .keep = r == 0 ? 0.0 : 1.0,
-                             .addend = r + 1 == ranks ? ConstView(error_of_sum) : ConstView(),
-                             .y = sum.view},
-                            stream);
-    }
-    find_scales(sum.view, own_counts, runs_in(state.own_runs, state.num_own_runs), own.scales,
-                stream);
-    kernels::encode_signs({.x = sum.view,
-                           .scales = own.scales,
-                           .counts = own_counts,
-                           .bits = own.bits,
-                           .residual = error_of_sum},
-                          stream);
-  });
+  const View all = view_of(state_[group].last, ranks * bytes, DType::u8);
+  const Message own = message(all, communicator_.rank(), shard_numel(group));
+  sign_sum(group, received.view, own, stream);
   communicator_.all_gather({.shard = all_of(own), .out = all}, stream);
 }
 
@@ -357,9 +396,8 @@ comm::Work SignSums::reduce(const ShardGroup& group, const View& values, bool al
   if (is_skipped_ || group.trained_numel() == 0) return {};
   const Group& state = state_[group];
   with_error(state.error, group.trained_numel(), stream, [&](const View& error) {
-    form(group, values, error, stream);
     if (is_alone()) {
-      kernels::copy({.x = values, .y = error}, stream);
+      reduce_alone(group, values, error, stream);
     } else {
       exchange(group, values, error, stream);
     }

@@ -134,9 +134,14 @@ class SignSums {
   // The scales of x, [n]. `runs`: kernels::SignScales::runs.
   void find_scales(const View& x, const View& counts, const View& runs, const View& scales,
                    StreamRef stream) const;
-  // values = x.
-  void form(const ShardGroup& group, const View& values, const View& error, StreamRef stream) const;
-  void exchange(const ShardGroup& group, const View& values, const View& error, StreamRef stream);
+  void reduce_alone(const ShardGroup& group, const View& values, const View& last,
+                    StreamRef stream) const;
+  void sign(const ShardGroup& group, const View& values, const View& error, const View& sent,
+            StreamRef stream) const;
+  void sign_sum(const ShardGroup& group, const View& received, const Message& own,
+                StreamRef stream) const;
+  void exchange(const ShardGroup& group, const View& values, const View& error,
+                StreamRef stream) const;
   void decode_last(const ShardGroup& group, const View& values, bool all, StreamRef stream) const;
   void make_last(const ShardGroup& group, const View& values, StreamRef stream);
   // Runs `work` with an error of `numel` elements on the device.

@@ -277,7 +277,11 @@ void WholeStep::measure() {
   StepResult result = begin_result(*loss_, summed_norm / divisor);
   const bool overflow =
       is_unsent || (parts_.config.precision.check_overflow && norm.nonfinite != nullptr);
-  if (overflow) skip(norm, result);
+  if (is_unsent) {
+    skip(str(norm.nonfinite->name(), ", of rank ", norm.nonfinite_rank), result);
+  } else if (overflow) {
+    skip(norm_.culprit(norm), result);
+  }
   if (!overflow) require_finite(*loss_, result.step, parts_.config.precision);
   measured_ = {.result = std::move(result),
                .summed_norm = summed_norm,
@@ -343,7 +347,7 @@ StepResult WholeStep::by_verdict() {
       begin_result(loss, std::sqrt(verdict.sum_of_squares) / divisor_of(verdict.count));
   if (verdict.withheld != 0) require_finite(loss, result.step, parts_.config.precision);
   if (verdict.skip != 0) {
-    skip(norm_.result(verdict.sum_of_squares, verdict.first_nonfinite), result);
+    skip(norm_.culprit(norm_.result(verdict.sum_of_squares, verdict.first_nonfinite)), result);
   } else {
     count_applied(result);
   }
@@ -351,9 +355,9 @@ StepResult WholeStep::by_verdict() {
   return result;
 }
 
-void WholeStep::skip(const NormResult& norm, StepResult& result) {
+void WholeStep::skip(std::string culprit, StepResult& result) {
   result.outcome = StepOutcome::skipped_overflow;
-  result.overflow = norm_.culprit(norm);
+  result.overflow = std::move(culprit);
   require_progress(++consecutive_skips_, parts_.config.precision.max_consecutive_skips,
                    result.overflow);
 }

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -136,7 +137,8 @@ class WholeStep {
   StepResult by_norm();
   StepResult by_verdict();
   StepResult begin_result(const StepLoss& loss, double gradient_norm);
-  void skip(const NormResult& norm, StepResult& result);
+  // `culprit`: the gradient that is not finite.
+  void skip(std::string culprit, StepResult& result);
   void set_update(double factor);
   void count_applied(StepResult& result);
   // The number of the update that comes, for the optimizer.
