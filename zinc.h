@@ -296,7 +296,7 @@ inline Engine initialize(nn::Model& model, const Config& config, World& world,
 }
 
 // The main() of a program: 0, or what `work` throws as an exit code (docs/exit_codes.md), with its
-// message on stderr and the other ranks ended.
+// message on stderr and the other ranks ended. Of several ranks one speaks: let_others_speak().
 inline int run_program(const std::function<void()>& work) {
   try {
     work();
@@ -304,6 +304,7 @@ inline int run_program(const std::function<void()>& work) {
   } catch (...) {
     const Failure failure = describe(std::current_exception());
     std::fflush(stdout);
+    comm::let_others_speak(std::current_exception());
     std::fprintf(stderr, "%s\n", failure.message.c_str());
     abort_job(failure.code);  // returns where this process is alone
     return failure.code;

@@ -279,10 +279,10 @@ void add_plan_command(CLI::App& app, Action& action) {
       ->transform(count_in_digits);
   verb->add_option("--gpus", options->estimate.gpus_per_node, "With --format deepspeed: per node");
   verb->add_option("--nodes", options->estimate.num_nodes, "With --format deepspeed");
-  verb->get_help_ptr()->group(kMostNeeded);
-  put_into(
-      *verb, kMostNeeded,
-      {"--config", "--model", "--world", "--seq", "--batch", "--device", "--hardware", "--fit"});
+  begin_help(
+      *verb,
+      {"--config", "--model", "--world", "--seq", "--batch", "--device", "--hardware", "--fit"},
+      "zinc plan --config ds.json --model llama-8b --world 8 --seq 4096", "docs/planning.md");
   put_into(*verb, kOfModel, {"--freeze", "--train", "--lora", "--adapter", "--quantize"});
   put_into(*verb, kOfLength, {"--grad-accum", "--pack", "--longest"});
   put_into(*verb, kOfMemory, {"--dtype", "--save-frozen", "--computes-only", "--new-tokens"});
@@ -293,9 +293,6 @@ void add_plan_command(CLI::App& app, Action& action) {
   put_into(*verb, kOfOutput,
            {"--json", "--kernels", "--program", "--diff", "--html", "--without", "--format",
             "--params", "--largest-layer", "--gpus", "--nodes"});
-  verb->footer(
-      "For example: zinc plan --config ds.json --model llama-8b --world 8 --seq 4096\nPage: "
-      "docs/planning.md");
   verb->callback([options, &action] { action = [options] { return make_plan(*options); }; });
 }
 

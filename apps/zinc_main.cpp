@@ -1,5 +1,6 @@
 // The zinc command: zinc VERB [OPTIONS].
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -22,37 +23,51 @@
 namespace zinc::apps {
 namespace {
 
-// Names that can stand where `unknown` stood: options of the chosen verb, or the verbs.
-std::vector<std::string> candidates(const CLI::App& app, const std::string& unknown) {
-  const CLI::App* place = &app;
-  for (const CLI::App* chosen : app.get_subcommands()) {
-    place = chosen;
-    for (const CLI::App* inner : chosen->get_subcommands()) place = inner;
-  }
+// The verb that the command line came to: of `zinc bench kernels --x` that is `kernels`.
+const CLI::App& chosen_verb(const CLI::App& app) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  return chosen.empty() ? app : chosen_verb(*chosen.back());
+}
+
+// "zinc bench kernels"
+std::string full_name(const CLI::App& verb) {
+  const CLI::App* above = verb.get_parent();
+  return above == nullptr ? verb.get_name() : full_name(*above) + " " + verb.get_name();
+}
+
+std::vector<std::string> verbs_of(const CLI::App& place) {
   std::vector<std::string> names;
-  if (unknown.starts_with("-")) {
-    for (const CLI::Option* option : place->get_options()) {
-      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
-    }
-  } else {
-    for (const CLI::App* verb : place->get_subcommands([](const CLI::App*) { return true; })) {
-      names.push_back(verb->get_name());
-    }
+  for (const CLI::App* verb : place.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(verb->get_name());
+  }
+  return names;
+}
+
+// Names that can stand where `unknown` stood: options of the chosen verb, or its verbs.
+std::vector<std::string> candidates(const CLI::App& place, const std::string& unknown) {
+  if (!unknown.starts_with("-")) return verbs_of(place);
+  std::vector<std::string> names;
+  for (const CLI::Option* option : place.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
   }
   return names;
 }
 
 int usage_error(const CLI::App& app, const CLI::ParseError& error) {
-  std::string message = error.what();
+  const CLI::App& place = chosen_verb(app);
+  const bool lacks_verb = place.get_require_subcommand_min() > 0;
+  std::string message = lacks_verb ? fmt::format("'{}' needs a verb: {}", full_name(place),
+                                                 fmt::join(verbs_of(place), ", "))
+                                   : error.what();
   std::vector<std::string> words = app.remaining(true);
-  // What follows is the program that zinc launch would have started.
-  if (app.got_subcommand("launch") && words.size() > 1) words.resize(1);
+  // What follows belongs to the verb that is missing, or to the program of zinc launch.
+  if ((lacks_verb || app.got_subcommand("launch")) && words.size() > 1) words.resize(1);
   for (const std::string& unknown : words) {
     message += "\n  '" + unknown + "' is not known";
-    const std::string nearest = nearest_name(unknown, candidates(app, unknown));
+    const std::string nearest = nearest_name(unknown, candidates(place, unknown));
     if (!nearest.empty()) message += ": did you mean " + nearest + "?";
   }
-  message += "\n  'zinc --help' and 'zinc VERB --help' list what there is";
+  message += fmt::format("\n  '{} --help' lists what there is", full_name(place));
   return report({kUsage, message});
 }
 

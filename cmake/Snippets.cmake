@@ -5,8 +5,8 @@
 #   <!-- before the snippet:
 #   #include "core/view.h"
 #   -->
-# A page includes installed headers, as in <zinc/zinc.h>; in the build tree a header of that name
-# passes on to the root of the tree.
+# A page includes installed headers, as in <zinc/zinc.h>; in the build tree `zinc` is a link to the
+# root of the tree.
 
 function(zinc_extract_snippets source_dir folder sources)
   set(all "")

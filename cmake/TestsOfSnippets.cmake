@@ -3,8 +3,11 @@
 include(Snippets)
 set(snippets "${PROJECT_BINARY_DIR}/snippets")
 zinc_extract_snippets("${PROJECT_SOURCE_DIR}" "${snippets}" sources)
-file(WRITE "${snippets}/include/zinc/zinc.h.new" "#include \"${PROJECT_SOURCE_DIR}/zinc.h\"\n")
-file(COPY_FILE "${snippets}/include/zinc/zinc.h.new" "${snippets}/include/zinc/zinc.h" ONLY_IF_DIFFERENT)
+file(MAKE_DIRECTORY "${snippets}/include")
+if(NOT IS_SYMLINK "${snippets}/include/zinc")  # of an older configuration: a folder
+  file(REMOVE_RECURSE "${snippets}/include/zinc")
+  file(CREATE_LINK "${PROJECT_SOURCE_DIR}" "${snippets}/include/zinc" SYMBOLIC)
+endif()
 add_library(zinc_snippets OBJECT ${sources})
 target_link_libraries(zinc_snippets PRIVATE zinc)
 target_include_directories(zinc_snippets PRIVATE "${snippets}/include")

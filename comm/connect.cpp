@@ -1,6 +1,9 @@
+#include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <memory>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -90,6 +93,22 @@ World connect(ConnectOptions options) {
                                                          make_heartbeat(options, info));
   return make_world(options, info, "mpi", std::move(communicator),
                     share_of(cpus, world.cpu_rank, world.cpu_ranks));
+}
+
+void let_others_speak(const std::exception_ptr& error) noexcept {
+  try {
+    const RankInfo info = discover_here().info;
+    if (info.size == 1) return;
+    std::chrono::seconds patience{info.rank == 0 ? 0 : 1};
+    try {
+      std::rethrow_exception(error);
+    } catch (const PeerFailed&) {
+      patience = std::chrono::seconds(10);
+    } catch (...) {
+    }
+    std::this_thread::sleep_for(patience);
+  } catch (...) {  // the environment is what is wrong: there is nobody to wait for
+  }
 }
 
 void abort_job(int exit_code) noexcept { abort_mpi(exit_code); }

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -161,6 +162,12 @@ World connect(ConnectOptions options = {});
 
 // The rank that connect() would find. Joins nothing.
 RankInfo discover_rank();
+
+// For a program whose rank is about to exit with `error`, before its message: waits for the rank
+// whose message it is, which ends the job. So an error of all ranks is said once, by rank 0, and an
+// error of one rank by that rank. Rank 0 waits after PeerFailed alone. Returns after a second, or
+// ten after PeerFailed, where no rank has ended the job; at once in a world of one process.
+void let_others_speak(const std::exception_ptr& error) noexcept;
 
 // For a program whose rank is about to exit with an error, after its message. The launcher ends all
 // processes of the job with `exit_code` now. Returns if this process has joined no job, or has left

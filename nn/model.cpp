@@ -15,11 +15,10 @@ void Model::set_recompute_every(int64_t every, std::optional<int64_t> most) {
 
 Batch Model::example(int64_t sequences, int64_t positions) const {
   if (positions == 0) {
-    throw ConfigError(str(
-        "model ", model_type(),
-        ": its longest sequence is not known, and so no batch to record it ",
-        "with: override max_sequence(), set EngineConfig::batch.sequence, or make the engine with ",
-        "batches of a loader (Run::make_engine(model, loader), EngineOptions::example)"));
+    throw ConfigError(
+        "the model's longest sequence is not known, so there is no batch to record the model with: "
+        "override max_sequence(), set EngineConfig::batch.sequence, or make the engine with "
+        "batches of a loader (Run::make_engine(model, loader), EngineOptions::example)");
   }
   const auto tokens = [&] { return Tensor::zeros({sequences, positions}, DType::i32); };
   return {.tensors = {{"input_ids", tokens()}, {"labels", tokens()}},

@@ -213,6 +213,7 @@ std::vector<T> Tensor::to_vector() const {
 
 template std::vector<double> Tensor::to_vector() const;
 template std::vector<float> Tensor::to_vector() const;
+template std::vector<int32_t> Tensor::to_vector() const;
 template std::vector<int64_t> Tensor::to_vector() const;
 
 }  // namespace zinc

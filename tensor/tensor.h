@@ -79,7 +79,7 @@ class Tensor {
   // --- reading: waits for the compute stream. On a meta device a finite stand-in (1).
   double item() const;  // the value of a tensor with one element
   template <class T>
-  std::vector<T> to_vector() const;  // row-major; T: float, double or int64_t, converted
+  std::vector<T> to_vector() const;  // row-major; T: float, double, int32_t or int64_t, converted
 
   // --- gradient history
   const std::shared_ptr<GradientHistory>& history() const { return history_; }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "apps/bench/bench_command.h"
+#include "apps/help/help_text.h"
 #include "bench/comm/comm_bench.h"
 #include "comm/local/local.h"
 #include "comm/world.h"
@@ -72,6 +73,10 @@ void add_bench_comm_command(CLI::App& bench_verb, Action& action) {
   verb->add_option("--seconds", options->bench.seconds, "Per collective and size (default 0.3)");
   verb->add_flag("--wire", options->wire, "Through MPI where shared memory would do");
   verb->add_option("--json", options->json, "Write the results to a file");
+  begin_help(*verb, {"--ranks", "--device", "--dtype", "--min", "--max", "--json"},
+             "zinc bench comm --ranks 2", "docs/communication.md");
+  put_into(*verb, kOfMeasuring, {"--seconds"});
+  put_into(*verb, kOfRanks, {"--comm", "--wire"});
   verb->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

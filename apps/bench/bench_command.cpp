@@ -6,12 +6,14 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "apps/hardware_file.h"
+#include "apps/help/help_text.h"
 #include "apps/machine.h"
 #include "apps/swap_preflight.h"
 #include "apps/tuning_options.h"
@@ -287,6 +289,8 @@ void add_bench_command(CLI::App& app, Action& action) {
   ceilings->add_option("--disk", options->disk,
                        "A directory for swap files: its disk's speed goes into the hardware file");
   ceilings->add_flag("--save", options->save, "Write it where zinc plan looks for it");
+  begin_help(*ceilings, {"--save", "--json", "--disk", "--device", "--threads"},
+             "zinc bench ceilings --save", "docs/planning.md");
   ceilings->callback(
       [options, &action] { action = [options] { return bench_ceilings(*options); }; });
 
@@ -296,6 +300,7 @@ void add_bench_command(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 1000));
   fit->add_option("--rounds", options->fit.rounds, "In which every candidate runs (default 2)")
       ->check(CLI::Range(1, 1000));
+  begin_help(*fit, {"--limits", "--rounds"}, "zinc bench fit", "docs/planning.md");
   fit->callback([options, &action] { action = [options] { return bench_fit(*options); }; });
 
   CLI::App* io = verb->add_subcommand("io", "Reads and writes of a directory's disk, beside fio");
@@ -314,6 +319,9 @@ void add_bench_command(CLI::App& app, Action& action) {
       ->delimiter(',')
       ->check(CLI::Range(1, 64));
   io->add_flag("--no-fio", options->no_fio, "Do not run fio");
+  begin_help(*io, {"--path", "--mib"}, "zinc bench io --path /nvme", "docs/offload.md");
+  put_into(*io, kOfMeasuring, {"--repetitions", "--no-fio"});
+  put_into(*io, kOfDisk, {"--block-sizes", "--queue-depths", "--threads"});
   io->callback([options, &action] { action = [options] { return bench_io(*options); }; });
 
   CLI::App* checkpoint = verb->add_subcommand(
@@ -328,6 +336,11 @@ void add_bench_command(CLI::App& app, Action& action) {
       ->check(CLI::PositiveNumber);
   checkpoint->add_option("--threads", options->threads, "0: all cores (default)");
   checkpoint->add_option("--json", options->json, "Write the figures to a file");
+  begin_help(*checkpoint, {"--path", "--preset", "--batch", "--seq", "--json"},
+             "zinc bench checkpoint --path /scratch", "docs/checkpoints.md");
+  put_into(*checkpoint, kOfMeasuring, {"--rounds"});
+  put_into(*checkpoint, kOfMemory, {"--dtype"});
+  put_into(*checkpoint, kOfRanks, {"--threads"});
   checkpoint->callback(
       [options, &action] { action = [options] { return bench_checkpoint(*options); }; });
   CLI::App* swap = verb->add_subcommand(
@@ -354,6 +367,12 @@ void add_bench_command(CLI::App& app, Action& action) {
   swap->add_option("--io-threads", options->swap.storage.threads, "aio.intra_op_parallelism")
       ->check(CLI::Range(1, 64));
   swap->add_option("--threads", options->threads, "0: all cores (default)");
+  begin_help(*swap, {"--path", "--preset", "--batch", "--seq", "--accumulation"},
+             "zinc bench swap --path /nvme", "docs/offload.md");
+  put_into(*swap, kOfMeasuring, {"--runs", "--steps", "--limit"});
+  put_into(*swap, kOfMemory, {"--dtype"});
+  put_into(*swap, kOfRanks, {"--threads"});
+  put_into(*swap, kOfDisk, {"--block-size", "--queue-depth", "--io-threads"});
   swap->callback([options, &action] { action = [options] { return bench_swap(*options); }; });
 
   CLI::App* generate = verb->add_subcommand(
@@ -373,6 +392,10 @@ void add_bench_command(CLI::App& app, Action& action) {
                      "Wait for a line on standard input before each batch");
   generate->add_option("--threads", options->threads, "0: all cores (default)");
   generate->add_option("--json", options->json, "Write the results to a file");
+  begin_help(*generate, {"--preset", "--batch", "--prompt-tokens", "--tokens", "--dtype", "--json"},
+             "zinc bench generate --preset llama-1b --batch 1,8", "docs/generation.md");
+  put_into(*generate, kOfMeasuring, {"--rounds", "--paced"});
+  put_into(*generate, kOfRanks, {"--device", "--threads"});
   generate->callback(
       [options, &action] { action = [options] { return bench_generate(*options); }; });
 
@@ -405,7 +428,21 @@ void add_bench_command(CLI::App& app, Action& action) {
   train->add_flag("--paced", options->paced, "Wait for a line on standard input before each step");
   train->add_option("--threads", options->threads, "0: all cores (default)");
   train->add_option("--json", options->json, "Write the results to a file");
+  begin_help(*train, {"--preset", "--batch", "--seq", "--stages", "--dtype", "--json"},
+             "zinc bench train --preset gpt2-124m --stages 0,3", "docs/training.md");
+  put_into(*train, kOfModel, {"--freeze", "--train", "--lora", "--adapter", "--quantize"});
+  put_into(*train, kOfLength, {"--accumulation"});
+  put_into(*train, kOfMeasuring, {"--steps", "--paced", "--trace", "--kernel-times"});
+  put_into(*train, kOfMemory, {"--recompute-every"});
+  put_into(*train, kOfRanks, {"--device", "--threads", "--determinism"});
   train->callback([options, &action] { action = [options] { return bench_train(*options); }; });
+
+  const auto group = [verb](const char* name, std::initializer_list<const char*> verbs) {
+    for (const char* one : verbs) verb->get_subcommand(one)->group(name);
+  };
+  group("Kernels", {"kernels"});
+  group("This machine", {"ceilings", "io", "comm"});
+  group("Runs", {"train", "generate", "checkpoint", "swap", "fit"});
 }
 
 }  // namespace zinc::apps

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/bench/bench_command.h"
+#include "apps/help/help_text.h"
 #include "bench/kernel_bench.h"
 #include "bench/kernel_compare.h"
 #include "bench/kernel_report.h"
@@ -170,6 +171,14 @@ void add_run_options(CLI::App& verb, BenchKernelsArguments& options) {
   verb.add_option("--json", options.json, "Write the results to a file");
   verb.add_option("--csv", options.csv, "The same, a line per kernel");
   verb.add_option("--md", options.markdown, "The same, a table in Markdown");
+  begin_help(verb, {"--filter", "--dtype", "--pass", "--preset", "--device", "--json"},
+             "zinc bench kernels --filter '^(gelu|layernorm)' --dtype bf16", "docs/kernels.md");
+  put_into(verb, kOfData, {"--shape", "--sweep", "--arrays", "--cache", "--warm"});
+  put_into(verb, kOfMeasuring,
+           {"--verify", "--seconds", "--max-noise", "--samples", "--timer", "--import",
+            "--no-baseline"});
+  put_into(verb, kOfRanks, {"--threads"});
+  put_into(verb, kOfFiles, {"--csv", "--md"});
 }
 
 }  // namespace

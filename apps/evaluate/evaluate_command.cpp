@@ -94,23 +94,18 @@ void add_evaluate_command(CLI::App& app, Action& action) {
                  "ROUGE by characters, BLEU by sacrebleu's words of Chinese");
   verb->add_option("--positive", options->model.scores.positive, "The label of f1 (default 1)");
   verb->add_flag("--json", options->model.json, "Figures for programs");
-  verb->get_help_ptr()->group(kMostNeeded);
-  put_into(*verb, kMostNeeded, {"--model", "--data", "--metric", "--pairs", "--limit", "--json"});
+  begin_help(*verb, {"--model", "--data", "--metric", "--pairs", "--limit", "--json"},
+             "zinc evaluate --model run/final --data held-out.txt", "docs/evaluation.md");
   put_into(*verb, kOfModel, {"--tokenizer"});
   put_into(*verb, kOfData,
            {"--fields", "--pattern", "--chat", "--mask", "--classes", "--mlm-probability",
             "--no-end", "--skip-bad", "--cache"});
   put_into(*verb, kOfLength, {"--seq", "--batch"});
-  put_into(*verb, kOfWriting,
-           {"--tokens", "--context", "--temperature", "--top-k", "--top-p", "--min-p",
-            "--typical-p", "--repetition-penalty", "--no-repeat-ngram-size", "--num-beams",
-            "--length-penalty", "--stop-token", "--stop-text", "--seed"});
+  put_into(*verb, kOfWriting, {"--tokens", "--stop-token", "--stop-text"});
   put_into(*verb, kOfMemory, {"--dtype"});
   put_into(*verb, kOfRanks, {"--device", "--threads", "--sharded"});
   put_into(*verb, kOfFigures, {"--words", "--chinese", "--positive"});
   put_into(*verb, kOfFiles, {"--save-predictions"});
-  verb->footer(
-      "For example: zinc evaluate --model run/final --data held-out.txt\nPage: docs/evaluation.md");
   verb->callback([options, &action] { action = [options] { return evaluate(*options); }; });
 }
 

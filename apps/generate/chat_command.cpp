@@ -15,6 +15,7 @@
 
 #include "apps/command.h"
 #include "apps/generate/generation_options.h"
+#include "apps/help/help_text.h"
 #include "comm/world.h"
 #include "core/device_checks.h"
 #include "core/error.h"
@@ -211,6 +212,11 @@ void add_chat_command(CLI::App& app, Action& action) {
   verb->add_option("--dtype", options->dtype, "f32 (default), bf16 or f16");
   verb->add_option("--device", options->device, "cpu (default), cuda or cuda:<i>");
   verb->add_option("--threads", options->num_threads, "0: all cores (default)");
+  begin_help(*verb, {"--model", "--system", "--tokens", "--temperature"},
+             "zinc chat --model model-folder --adapter tuned/final", "docs/generation.md");
+  put_into(*verb, kOfModel, {"--adapter", "--tokenizer", "--chat"});
+  put_into(*verb, kOfMemory, {"--dtype"});
+  put_into(*verb, kOfRanks, {"--device", "--threads"});
   verb->callback([options, &action] { action = [options] { return chat(*options); }; });
 }
 

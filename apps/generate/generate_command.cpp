@@ -371,19 +371,13 @@ void add_generate_command(CLI::App& app, Action& action) {
   verb->add_option("--threads", options->num_threads, "Per rank (default: cores / ranks)");
   verb->add_flag("--sharded", options->sharded,
                  "Spread the weights over the ranks: for a model that no rank can hold alone");
-  verb->get_help_ptr()->group(kMostNeeded);
-  put_into(*verb, kMostNeeded,
-           {"--model", "--prompt", "--prompts", "--out", "--tokens", "--temperature"});
+  begin_help(*verb, {"--model", "--prompt", "--prompts", "--out", "--tokens", "--temperature"},
+             "zinc generate --model run/final --prompt \"In the beginning\" --tokens 100",
+             "docs/generation.md");
   put_into(*verb, kOfModel, {"--adapter", "--tokenizer"});
-  put_into(*verb, kOfWriting,
-           {"--context", "--top-k", "--top-p", "--min-p", "--typical-p", "--repetition-penalty",
-            "--no-repeat-ngram-size", "--num-beams", "--length-penalty", "--early-stopping",
-            "--stop-token", "--stop-strings", "--num-return-sequences", "--seed"});
+  put_into(*verb, kOfWriting, {"--num-return-sequences"});
   put_into(*verb, kOfMemory, {"--dtype", "--batch-size"});
   put_into(*verb, kOfRanks, {"--device", "--threads", "--sharded"});
-  verb->footer(
-      "For example: zinc generate --model run/final --prompt \"In the beginning\" --tokens 100\n"
-      "Page: docs/generation.md");
   verb->callback([options, &action] {
     action = [options] { return run_on_ranks(std::make_unique<GenerationJob>(*options)); };
   });

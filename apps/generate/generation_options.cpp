@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "apps/generate/generation_config.h"
+#include "apps/help/help_text.h"
 #include "apps/machine.h"
 #include "core/cuda_backend.h"
 #include "core/error.h"
@@ -44,6 +45,10 @@ void add_sampling_options(CLI::App& verb, generate::GenerateOptions& options) {
   verb.add_option("--length-penalty", options.beams.length_penalty,
                   "Beam search: log-probabilities are divided by length to this power (default 1)");
   verb.add_option("--seed", options.seed, "Same seed, same text (default 0)");
+  put_into(verb, kOfWriting,
+           {"--context", "--temperature", "--top-k", "--top-p", "--min-p", "--typical-p",
+            "--repetition-penalty", "--no-repeat-ngram-size", "--num-beams", "--length-penalty",
+            "--seed"});
 }
 
 void add_generation_options(CLI::App& verb, GenerationArguments& arguments) {
@@ -63,6 +68,7 @@ void add_generation_options(CLI::App& verb, GenerationArguments& arguments) {
   verb.add_option("--stop-strings", arguments.stop_strings,
                   "Text that ends the text and does not belong to it; may be given again")
       ->allow_extra_args(false);
+  put_into(verb, kOfWriting, {"--tokens", "--early-stopping", "--stop-token", "--stop-strings"});
 }
 
 std::vector<int32_t> stop_tokens_of(const std::string& folder, const hub::ModelConfig& config,

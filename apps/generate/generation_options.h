@@ -25,7 +25,8 @@ struct GenerationArguments {
   std::vector<std::string> stop_strings;
 };
 
-// Filters of tokens, penalties, beams, --context, --seed; defaults are those of `options`.
+// Filters of tokens, penalties, beams, --context, --seed; defaults are those of `options`. Their
+// group is kOfWriting.
 void add_sampling_options(CLI::App& verb, generate::GenerateOptions& options);
 // The sampling options and the rest: the number of tokens, and the end of a text.
 void add_generation_options(CLI::App& verb, GenerationArguments& arguments);

@@ -138,6 +138,13 @@ void put_into(CLI::App& verb, const char* group, std::initializer_list<const cha
   for (const char* name : names) verb.get_option(name)->group(group);
 }
 
+void begin_help(CLI::App& verb, std::initializer_list<const char*> most_needed, const char* example,
+                const char* page) {
+  verb.get_help_ptr()->group(kMostNeeded);
+  put_into(verb, kMostNeeded, most_needed);
+  verb.footer(fmt::format("For example: {}\nPage: {}", example, page));
+}
+
 std::shared_ptr<CLI::FormatterBase> help_formatter() { return std::make_shared<HelpFormatter>(); }
 
 std::string options_tables(const CLI::App& app) {

@@ -27,12 +27,18 @@ inline constexpr const char* kOfFigures = "Figures, evaluations, samples";
 inline constexpr const char* kOfSearch = "Search for the fastest configuration that fits";
 inline constexpr const char* kOfOutput = "What is printed";
 inline constexpr const char* kOfWriting = "How text is written";
-inline constexpr std::array kOptionGroups = {kMostNeeded, kOfModel,   kOfData,  kOfLength,
-                                             kOfWriting,  kOfMemory,  kOfRanks, kOfSearch,
-                                             kOfOutput,   kOfFigures, kOfFiles};
+inline constexpr const char* kOfMeasuring = "How it is measured";
+inline constexpr const char* kOfDisk = "Disk";
+inline constexpr std::array kOptionGroups = {
+    kMostNeeded, kOfModel,  kOfData, kOfLength, kOfWriting, kOfMeasuring, kOfMemory,
+    kOfRanks,    kOfSearch, kOfDisk, kOfOutput, kOfFigures, kOfFiles};
 
 // Puts the options with these names ("--seq") into `group`.
 void put_into(CLI::App& verb, const char* group, std::initializer_list<const char*> names);
+
+// The same for kMostNeeded, which --help joins, and the lines below the options.
+void begin_help(CLI::App& verb, std::initializer_list<const char*> most_needed, const char* example,
+                const char* page);
 
 // Lines of at most 100 columns, types without their ranges.
 std::shared_ptr<CLI::FormatterBase> help_formatter();

@@ -150,14 +150,25 @@ int run_job(std::vector<std::string> words) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// The three lines of a heartbeat file in one line.
+// The three lines of a heartbeat file in one line; empty: the rank left none.
 std::string where_it_was(const std::string& folder, int rank) {
   std::string text = comm::read_heartbeat(folder, rank);
-  if (text.empty()) return fmt::format("rank {}: left no heartbeat", rank);
   while (text.ends_with('\n')) text.pop_back();
   std::string line;
   for (const char c : text) line += c == '\n' ? std::string("; ") : std::string(1, c);
   return line;
+}
+
+// Ranks that ended before they joined the job, and programs that keep no heartbeats, leave none.
+std::string where_ranks_were(const std::string& folder, int num_ranks) {
+  std::string table;
+  bool any = false;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const std::string line = where_it_was(folder, rank);
+    any = any || !line.empty();
+    table += "\n  " + (line.empty() ? fmt::format("rank {}: left no heartbeat", rank) : line);
+  }
+  return any ? "; where its ranks were:" + table : "; the lines above say why";
 }
 
 int launch(LaunchArguments options) {
@@ -176,10 +187,8 @@ int launch(LaunchArguments options) {
   const int code = run_job(mpirun_words(hosts, options.mpirun));
   if (code == kDone) return code;
   std::fflush(stdout);
-  fmt::print(stderr, "zinc launch: the job ended with code {}; where its ranks were:\n", code);
-  for (int rank = 0; rank < num_ranks; ++rank) {
-    fmt::print(stderr, "  {}\n", where_it_was(options.heartbeats, rank));
-  }
+  fmt::print(stderr, "zinc launch: the job ended with code {}{}\n", code,
+             where_ranks_were(options.heartbeats, num_ranks));
   return code;
 }
 

@@ -36,13 +36,50 @@ TEST(Help, OfTraining_HasTheOptionsThatMostRunsNeedFirst) {
   EXPECT_THAT(ended.out, Not(HasSubstr("\nOptions:"))) << "an option is in no group";
 }
 
-TEST(Help, OfPlansAndOfText_IsInGroupsToo) {
-  for (const char* verb : {"plan", "generate", "evaluate"}) {
-    const Ended ended = run_zinc({verb, "--help"});
-    EXPECT_THAT(ended.out, HasSubstr("\nOptions that most runs need:")) << verb;
-    EXPECT_THAT(ended.out, Not(HasSubstr("\nOptions:"))) << verb << ": an option is in no group";
-    EXPECT_THAT(ended.out, HasSubstr("\nFor example: zinc ")) << verb;
+TEST(Help, OfOtherVerbs_IsInGroupsToo) {
+  const std::vector<std::vector<std::string>> verbs = {{"plan"},
+                                                       {"generate"},
+                                                       {"evaluate"},
+                                                       {"chat"},
+                                                       {"bench", "train"},
+                                                       {"bench", "fit"},
+                                                       {"bench", "kernels"},
+                                                       {"bench", "ceilings"},
+                                                       {"bench", "comm"},
+                                                       {"bench", "io"},
+                                                       {"bench", "swap"},
+                                                       {"bench", "checkpoint"},
+                                                       {"bench", "generate"}};
+  for (std::vector<std::string> words : verbs) {
+    words.emplace_back("--help");
+    const Ended ended = run_zinc(words);
+    EXPECT_THAT(ended.out, HasSubstr("\nOptions that most runs need:")) << to_string(ended);
+    EXPECT_THAT(ended.out, Not(HasSubstr("\nOptions:"))) << "an option is in no group";
+    EXPECT_THAT(ended.out, HasSubstr("\nFor example: zinc " + words.front())) << to_string(ended);
+    EXPECT_THAT(ended.out, HasSubstr("\nPage: docs/")) << to_string(ended);
   }
+}
+
+TEST(Help, OfBench_HasItsVerbsInGroups) {
+  const Ended ended = run_zinc({"bench", "--help"});
+  for (const char* group : {"\nKernels:", "\nThis machine:", "\nRuns:"}) {
+    EXPECT_THAT(ended.out, HasSubstr(group));
+  }
+  EXPECT_THAT(ended.out, Not(HasSubstr("\nSubcommands:"))) << "a verb is in no group";
+}
+
+TEST(Help, AVerbThatIsMissing_IsSaidWithThoseThatThereAre) {
+  const Ended trace = run_zinc({"trace", "trace.json", "--html", "trace.html"});
+  EXPECT_EQ(trace.exit_code, 64);
+  EXPECT_EQ(trace.err,
+            "zinc: 'zinc trace' needs a verb: summary\n  'trace.json' is not known\n"
+            "  'zinc trace --help' lists what there is\n");
+  const Ended bench = run_zinc({"bench", "kernls", "--json", "k.json"});
+  EXPECT_THAT(bench.err, HasSubstr("'zinc bench' needs a verb: kernels, comm, "));
+  EXPECT_THAT(bench.err, HasSubstr("'kernls' is not known: did you mean kernels?\n  'zinc bench"));
+  const Ended option = run_zinc({"bench", "kernels", "--filtr", "gelu"});
+  EXPECT_THAT(option.err, HasSubstr("'--filtr' is not known: did you mean --filter?"));
+  EXPECT_THAT(option.err, HasSubstr("'zinc bench kernels --help' lists what there is"));
 }
 
 TEST(Help, HasNoLineBeyond100ColumnsAndNoRange) {

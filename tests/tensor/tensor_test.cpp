@@ -41,6 +41,8 @@ TEST(Tensor, From_EveryDtype_RoundTrips) {
   const std::vector<int64_t> integers{0, 1, 2, 250};
   for (const DType dtype : {DType::i64, DType::i32, DType::u8}) {
     EXPECT_EQ(Tensor::from(integers, Shape{4}, dtype).to_vector<int64_t>(), integers);
+    EXPECT_EQ(Tensor::from(integers, Shape{4}, dtype).to_vector<int32_t>(),
+              (std::vector<int32_t>{0, 1, 2, 250}));
   }
 }
 

@@ -20,6 +20,7 @@
 
 #include "comm/world.h"
 #include "core/error.h"
+#include "core/exit_codes.h"
 #include "tests/comm/rank_data.h"
 #include "tests/comm/rank_errors.h"
 
@@ -92,6 +93,19 @@ void stop(const Rank& rank, const Lines& lines, bool in_the_middle) {
   }
 }
 
+// As run_program() ends a rank. Rank `first` has its error before the others have theirs, and takes
+// its time to end the job.
+void end_as_a_program(const std::exception_ptr& error, const Rank& rank, const Lines& lines,
+                      int first) {
+  const Failure failure = zinc::describe(error);
+  const bool is_first = rank.rank() == first;
+  if (!is_first) lines.await_those_of({first});
+  let_others_speak(error);
+  lines.say(rank.rank(), failure.message);
+  if (is_first) sleep_for(milliseconds(200));
+  abort_job(failure.code);
+}
+
 struct Trouble {
   milliseconds deadline;
   std::function<void(const Rank&)> happen;
@@ -161,6 +175,20 @@ std::map<std::string, Trouble> troubles(const Lines& lines) {
         [](const Rank& rank) {
           if (rank.rank() == 2) abort_job(71);
           all_gather(rank, 10);
+        }}},
+      // As run_program() ends a rank.
+      {"error_of_one",
+       {kLong,
+        [lines](const Rank& rank) {
+          const bool fails = rank.rank() == 2;
+          end_as_a_program(fails ? std::make_exception_ptr(ConfigError("one failed"))
+                                 : std::make_exception_ptr(PeerFailed("work", 2)),
+                           rank, lines, 2);
+        }}},
+      {"error_of_all",
+       {kLong,
+        [lines](const Rank& rank) {
+          end_as_a_program(std::make_exception_ptr(DataError("all failed")), rank, lines, 0);
         }}},
   };
 }

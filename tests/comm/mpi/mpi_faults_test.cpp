@@ -170,6 +170,16 @@ TEST_P(MpiFaults, KilledRank_EndsTheJob) { run("kill", 128 + 9); }
 
 TEST_P(MpiFaults, AbortJob_EndsAllWithItsCode) { run("abort_job", 71); }
 
+TEST_P(MpiFaults, ErrorOfOneRank_IsSaidByThatRank) {
+  const Outcome outcome = run("error_of_one", 78, 20);
+  EXPECT_EQ(outcome.lines, (std::map<int, std::string>{{2, "one failed"}})) << outcome.output;
+}
+
+TEST_P(MpiFaults, ErrorOfAllRanks_IsSaidOnce) {
+  const Outcome outcome = run("error_of_all", 65);
+  EXPECT_EQ(outcome.lines, (std::map<int, std::string>{{0, "all failed"}})) << outcome.output;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, MpiFaults, ::testing::Values("shared", "wire"),
                          [](const auto& info) { return std::string(info.param); });
 
