@@ -288,6 +288,7 @@ void add_layouts(Registry& registry, DType dtype) {
   const int64_t heads = registry.given("H", 12), tokens = registry.given("T", 4096);
   const int64_t size = registry.given("D", 64), percent = registry.given("percent", 10);
   for (const int64_t block : {0, 16, 32, 64, 128}) {
+    if (block > 0 && (tokens < block || tokens % block != 0)) continue;
     const Case c{1, tokens, heads, heads, size, false, block, block == 0 ? 0 : percent};
     for (const auto& [pass, name] :
          {std::pair{Pass::forward, "forward"}, std::pair{Pass::backward, "backward"}}) {

@@ -99,6 +99,8 @@ TEST_P(Overflow, SkippedStep_ChangesNoBitOfWeightsStatesAndSchedule) {
   EngineConfig config = config_of(stage, dtype, scaled ? dynamic(8, 2) : optim::LossScaleConfig{});
   config.optimizer.kind = rule;
   config.optimizer.one_bit.freeze_step = 1;
+  // Small steps: the second moment of one step divides badly.
+  if (rule == OptimizerKind::one_bit_adam) config.optimizer.hyper.lr = 1e-7;
   const auto names_the_place = rule == OptimizerKind::one_bit_adam
                                    ? testing::Matcher<std::string>(HasSubstr(", of rank 1"))
                                    : NamesThePlace(stage);

@@ -139,6 +139,11 @@ SignSums::Message SignSums::message(const View& messages, int r, int64_t numel) 
       .scales = View(begin + numel / 8, DType::f32, Shape{chunks_of(numel)}, context_.device())};
 }
 
+View SignSums::all_last(const ShardGroup& group) const {
+  const int64_t bytes = message_bytes(shard_numel(group)) * communicator_.size();
+  return view_of(state_[group].last, bytes, DType::u8);
+}
+
 View SignSums::all_of(const Message& message) const {
   const int64_t bytes = message.bits.bytes() + message.scales.bytes();
   return {message.bits.data(), DType::u8, Shape{bytes}, context_.device()};
@@ -226,11 +231,11 @@ void SignSums::begin(double factor, PartsOf parts, bool is_first, const ReadLast
         const View values = part(last.view, range);
         kernels::scale({.x = values, .factor = terms.keep, .y = values}, stream);
       });
+      kernels::fill({.y = all_last(group)}, stream);
     }
     transfer(last.view, view_of(state_[group].error, group.trained_numel(), DType::f32, tier_),
              stream);
   }
-  is_first_ = is_first && !is_alone();
 }
 
 template <class Visit>
@@ -284,7 +289,7 @@ void SignSums::sign(const ShardGroup& group, const View& values, const View& err
   const Group& state = state_[group];
   const int64_t shard = shard_numel(group);
   const View counts = view_of(state.counts, chunks_of(values.numel()), DType::i32);
-  const View all = view_of(state.last, message_bytes(shard) * communicator_.size(), DType::u8);
+  const View all = all_last(group);
   const double gradient = factor_ * communicator_.size();
   for_each_part(group, [&](Range range, optim::SignReduction::Terms terms) {
     for_each_shard(group, [&](const Segment& segment, int r, Range of_rank) {
@@ -292,7 +297,7 @@ void SignSums::sign(const ShardGroup& group, const View& values, const View& err
       if (here.empty()) return;
       const int64_t at = place(segment) + here.begin - of_rank.begin;
       Message last;
-      if (!is_first_ && terms.keep != 0.0) last = message(all, r, shard).part(at, here.size());
+      if (terms.keep != 0.0) last = message(all, r, shard).part(at, here.size());
       const Message to = message(sent, r, shard).part(at, here.size());
       if (rule_.scales_parameters()) {
         kernels::decode_signs({.bits = last.bits,
@@ -385,7 +390,7 @@ void SignSums::exchange(const ShardGroup& group, const View& values, const View&
   sign(group, values, error, sent.view, stream);
   const Room received = take(ranks * bytes, DType::u8, stream);
   communicator_.all_to_all({.in = sent.view, .out = received.view}, stream);
-  const View all = view_of(state_[group].last, ranks * bytes, DType::u8);
+  const View all = all_last(group);
   const Message own = message(all, communicator_.rank(), shard_numel(group));
   sign_sum(group, received.view, own, stream);
   communicator_.all_gather({.shard = all_of(own), .out = all}, stream);
@@ -410,7 +415,7 @@ void SignSums::decode_last(const ShardGroup& group, const View& values, bool all
                            StreamRef stream) const {
   const Group& state = state_[group];
   const int64_t shard = shard_numel(group);
-  const View last = view_of(state.last, message_bytes(shard) * communicator_.size(), DType::u8);
+  const View last = all_last(group);
   const View counts = view_of(state.counts, chunks_of(group.trained_numel()), DType::i32);
   for_each_shard(group, [&](const Segment& segment, int r, Range of_rank) {
     if (!all && r != communicator_.rank()) return;
@@ -427,7 +432,7 @@ void SignSums::decode_last(const ShardGroup& group, const View& values, bool all
 void SignSums::make_last(const ShardGroup& group, const View& values, StreamRef stream) {
   const Group& state = state_[group];
   const int64_t shard = shard_numel(group);
-  const View last = view_of(state.last, message_bytes(shard) * communicator_.size(), DType::u8);
+  const View last = all_last(group);
   const View counts = view_of(state.counts, chunks_of(group.trained_numel()), DType::i32);
   for_each_shard(group, [&](const Segment& segment, int r, Range of_rank) {
     const Message to = message(last, r, shard).part(place(segment), of_rank.size());
@@ -439,7 +444,6 @@ void SignSums::make_last(const ShardGroup& group, const View& values, StreamRef 
 }
 
 void SignSums::end(double factor) {
-  is_first_ = false;
   if (factor == 1.0 || is_skipped_) return;
   const StreamRef stream = context_.compute();
   for (const ShardGroup& group : groups_) {
@@ -452,7 +456,7 @@ void SignSums::end(double factor) {
       continue;
     }
     const int64_t shard = shard_numel(group);
-    const View last = view_of(state.last, message_bytes(shard) * communicator_.size(), DType::u8);
+    const View last = all_last(group);
     for (int r = 0; r < communicator_.size(); ++r) {
       const View scales = message(last, r, shard).scales;
       kernels::scale({.x = scales, .factor = factor, .y = scales}, stream);

@@ -124,6 +124,7 @@ class SignSums {
   // The r-th of the messages that lie one behind the other.
   Message message(const View& messages, int r, int64_t numel) const;
   View all_of(const Message& message) const;
+  View all_last(const ShardGroup& group) const;
   void make_tables(const ShardGroup& group);
   // Calls visit(segment, r, shard): the shard of rank r, in the arena.
   template <class Visit>
@@ -156,8 +157,7 @@ class SignSums {
   ByGroup<Group> state_;
   std::vector<std::string> error_names_;
   bool is_on_ = false, is_skipped_ = false;
-  bool has_last_ = false;  // `last` is the optimizer's state
-  bool is_first_ = false;  // its share is in the error
+  bool has_last_ = false;  // `last` is the optimizer's state, or its share is in the error
   double factor_ = 1.0;
   PartsOf parts_;
 };
